@@ -114,7 +114,7 @@ mod standalone;
 mod versions;
 
 pub(crate) use any_state::AnyState;
-pub(crate) use leases::Leases;
+pub(crate) use leases::{Hint, Leases};
 #[cfg(tollgate_loom)]
 pub use model::ModelLog;
 pub(crate) use packed::State;

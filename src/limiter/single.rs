@@ -15,7 +15,7 @@ use crate::limiter::together::look::Look;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Gcra, Leased, Rule, Updated, Word, load, take, update};
 use crate::state::{
-    AnyState, Counts, Leases, SavedState, SharedRule, Since, Standalone, State, StateRule, Wanted,
+    AnyState, Counts, Hint, Leases, SavedState, SharedRule, Since, Standalone, State, StateRule, Wanted,
 };
 use crate::sync::Ordering::Acquire;
 use crate::time::Tick;
@@ -182,7 +182,7 @@ impl SingleLimiter {
     #[inline]
     pub fn check_n(&self, cost: u64) -> Decision {
         let Some(gcra) = &self.first else {
-            return self.check_otherwise(None, cost).0;
+            return self.check_leased(cost);
         };
         let now = self.clock.now();
         // The rule is copied after the clock was read, so that it does not occupy registers before.
@@ -196,6 +196,28 @@ impl SingleLimiter {
             return self.check_otherwise(Some(now), cost).0;
         };
         self.check_first(gcra, now, cost)
+    }
+
+    /// Spends a lease, or denies a request at home, where no tokens are out. Both are inlined into
+    /// the caller, as a check without leases is, because the caller rarely needs all figures.
+    #[inline(always)]
+    fn check_leased(&self, cost: u64) -> Decision {
+        let Some((bucket, leases)) = &self.leases else { return self.check_otherwise(None, cost).0 };
+        let hint = leases.hint();
+        if hint == Hint::Home {
+            let now = self.clock.now();
+            let stamp = self.resets.stamp();
+            let word = self.state.0.first_word();
+            if let Some(denied) = leases.denied_at_home(*bucket, word, now, cost) {
+                return denied.stamped(stamp);
+            }
+        } else if hint == Hint::Leased
+            && cost > 0
+            && let Some(spent) = leases.spend(cost)
+        {
+            return spent;
+        }
+        self.check_otherwise(None, cost).0
     }
 
     /// Charges the first version of the state, whose rule is a bucket.
@@ -217,17 +239,19 @@ impl SingleLimiter {
     fn check_otherwise(&self, time: Option<Tick>, cost: u64) -> SlowDecision {
         if let Some((bucket, leases)) = &self.leases {
             // Only a check by the limiter's own clock, which nobody moves, spends a lease.
-            let spends = time.is_none() && cost > 0 && leases.is_contended();
-            if let Some(spent) = spends.then(|| leases.spend(cost)).flatten() {
-                return spent.into();
-            }
+            let hint = if time.is_none() && cost > 0 { leases.hint() } else { Hint::NotContended };
+            let spends = hint != Hint::NotContended;
             let now = time.unwrap_or_else(|| self.clock.now());
             let stamp = self.resets.stamp();
-            return match leases.decide_at_home(*bucket, self.state.0.first_word(), now, cost, spends) {
-                // The first rule has the stamp `Stamp::NONE`.
-                Some(decision) => decision.stamped(stamp).into(),
-                None => self.check_leases(leases, now, cost, spends),
+            let word = self.state.0.first_word();
+            let Some(decision) = leases.decide_at_home(*bucket, word, now, cost, spends) else {
+                return self.check_leases(leases, now, cost, spends);
             };
+            if hint == Hint::Leased {
+                leases.note(Hint::Leased, Hint::Home);
+            }
+            // The first rule has the stamp `Stamp::NONE`.
+            return decision.stamped(stamp).into();
         }
         let now = time.unwrap_or_else(|| self.clock.now());
         match self.state.0.first_rule() {
@@ -355,7 +379,7 @@ impl SingleLimiter {
         let peek = || {
             self.visit_bucket(leases, |bucket, state| {
                 let word = load(state.word);
-                let answer = || bucket.peek(word, now, cost, leases.is_contended());
+                let answer = || bucket.peek(word, now, cost, leases.hint() != Hint::NotContended);
                 word.is_live().then(|| (answer(), Leased::is_leased(word)))
             })
         };
@@ -414,9 +438,9 @@ impl SingleLimiter {
                 _ = self.change(leases, |bucket, state, word| {
                     // ORDERING: acquire side of *reset*, as in `State::refund`.
                     let _ = state.word.load(Acquire);
-                    let charge = match leases.is_contended() {
-                        true => bucket.without_reserve(charge),
-                        false => *charge,
+                    let charge = match leases.hint() {
+                        Hint::NotContended => *charge,
+                        Hint::Home | Hint::Leased => bucket.without_reserve(charge),
                     };
                     let refund = |word| state.rule.refund(word, now, &charge, tokens);
                     if is_current(state.stamp) { bucket.step(word, now, refund) } else { word }

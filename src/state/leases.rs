@@ -24,12 +24,13 @@
 //! ```
 //!
 //! A denial by a leased bucket first returns all leases. Once the word is home, a denial reads only
-//! the word, as without leases.
+//! the word, as without leases. A [`Hint`] tells a check whether its line is worth a look. The
+//! words decide, so a wrong hint costs a line that is read in vain, or a charge of the word.
 //!
 //! # Invariants
 //!
-//! 1. A line never has more tokens than the reserve has for it, and a claimed line keeps its tokens.
-//!    A refund is accepted only by the lease that was spent.
+//! 1. A line never has more tokens than the reserve has for it, and a claimed line keeps its
+//!    tokens. A refund is accepted only by the lease that was spent.
 //! 2. The time of a lease is read after its line was claimed.
 //! 3. If a line has tokens, the word of the bucket is leased or frozen. Only a return makes the
 //!    word home, while all lines are closed, and only the thread that closed the lines opens
@@ -92,8 +93,9 @@ pub(crate) struct Leases {
     clock: Clock,
     /// False if the owner of the clock moves it. No leases are granted then.
     is_own: bool,
-    /// 1 once two threads have charged the word at the same time.
-    is_contended: Atomic<u32>,
+    /// A [`Hint`] of what a check finds, so that it reads neither a line without tokens nor the
+    /// clock before a line with tokens.
+    hint: Atomic<u32>,
     returns: Returns,
 }
 
@@ -144,8 +146,8 @@ impl CoreLine {
     /// changed.
     fn change(&self, to: impl Fn(LineWord) -> Option<LineWord>) -> Option<LineWord> {
         let to = |bits| to(LineWord::of_bits(bits)).map(LineWord::bits);
-        // ORDERING: acquire side of *leased*, for a line that is closed, and of *vacated*, for a line
-        // that is claimed. Other changes need no ordering.
+        // ORDERING: acquire side of *leased*, for a line that is closed, and of *vacated*, for a
+        // line that is claimed. Other changes need no ordering.
         self.word.fetch_update(Relaxed, Acquire, to).ok().map(LineWord::of_bits)
     }
 
@@ -156,6 +158,17 @@ impl CoreLine {
         // ORDERING: release side of *vacated*.
         self.word.fetch_update(Release, Relaxed, to).ok().map(LineWord::of_bits)
     }
+}
+
+/// What is known of a limiter's leases. It may be wrong for a while, which costs time only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub(crate) enum Hint {
+    /// No two threads have charged the word at the same time, so no leases are granted.
+    NotContended,
+    /// No tokens are out.
+    Home,
+    /// Tokens may be out.
+    Leased,
 }
 
 /// The figures of a lease.
@@ -188,8 +201,7 @@ impl Leases {
             lines: (0..lines).map(|_| CoreLine::new(first)).collect(),
             is_own: clock.is_real() || cfg!(any(test, tollgate_loom)),
             clock,
-            // A model does not spend executions on the first contention.
-            is_contended: Atomic::new(u32::from(cfg!(tollgate_loom))),
+            hint: Atomic::new(Hint::NotContended as u32),
             returns: Returns { is_running: Atomic::new(0), lost: Counter::new() },
         }
     }
@@ -215,11 +227,27 @@ impl Leases {
         self.returns.lost.get()
     }
 
-    /// Returns whether two threads have ever charged the word at the same time.
+    /// Returns what is known of the leases. In a model, it is always that tokens may be out,
+    /// because a model does not spend executions on hints.
     #[inline]
-    pub(crate) fn is_contended(&self) -> bool {
+    pub(crate) fn hint(&self) -> Hint {
+        if cfg!(tollgate_loom) {
+            return Hint::Leased;
+        }
         // ORDERING: relaxed; a hint.
-        self.is_contended.load(Relaxed) != 0
+        match self.hint.load(Relaxed) {
+            0 => Hint::NotContended,
+            1 => Hint::Home,
+            _ => Hint::Leased,
+        }
+    }
+
+    /// Replaces a hint. Without a clock of the limiter's own, there are no leases.
+    pub(crate) fn note(&self, from: Hint, to: Hint) {
+        if !cfg!(tollgate_loom) && self.is_own && self.hint() == from {
+            // ORDERING: relaxed; a hint.
+            self.hint.store(to as u32, Relaxed);
+        }
     }
 
     /// Returns the number of the thread's line.
@@ -232,7 +260,7 @@ impl Leases {
 
     /// Spends tokens, at least one, of the thread's own line. Returns `None` if the line has fewer
     /// tokens.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn spend(&self, cost: u64) -> Option<Decision> {
         let own = self.own();
         let line = &self.lines[own];
@@ -288,6 +316,7 @@ impl Leases {
             self.returns.lost.add(leased.get());
             return None;
         }
+        self.note(Hint::Home, Hint::Leased);
         Some(figures.decision(cost, own, filled))
     }
 }
@@ -316,6 +345,7 @@ impl Leases {
             self.returns.lost.add(tokens);
         }
         self.lines.iter().for_each(|line| _ = line.vacate(LineWord::opened));
+        self.note(Hint::Leased, Hint::Home);
         // ORDERING: release side of *opened*.
         self.returns.is_running.store(0, Release);
     }
@@ -328,7 +358,24 @@ impl Leases {
         let _ = word.load(Acquire);
         let voided = self.lines.iter().filter_map(|line| line.vacate(LineWord::voided));
         self.returns.lost.add(voided.map(LineWord::tokens).sum());
+        self.note(Hint::Leased, Hint::Home);
         self.clock.now()
+    }
+
+    /// Denies a request on a home word, under the limiter's first rule. Returns `None` if the
+    /// request is not denied, or if the word is not home.
+    #[inline(always)]
+    pub(crate) fn denied_at_home(
+        &self,
+        bucket: Gcra,
+        word: &Atomic<Word>,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
+        let from = load(word);
+        let is_home = from.is_live() && !Leased::is_leased(from);
+        (is_home && bucket.charged(from, now, cost).is_none())
+            .then(|| bucket.answer_after(from, None, now, cost))
     }
 
     /// Decides a request on a home word in one attempt, under the limiter's first rule. Returns
@@ -379,6 +426,9 @@ impl Leases {
         });
         let to = is_new.then_some(to);
         let answer = (is_new || from.is_live()).then(|| bucket.answer(from, to, now, cost))?;
+        if Leased::is_leased(from) {
+            self.note(Hint::Home, Hint::Leased);
+        }
         if answer.outcome() == Outcome::Denied && Leased::is_leased(from) {
             self.bring_home(bucket, word);
             return self.charge_home(bucket, word, now, cost);
@@ -395,8 +445,7 @@ impl Leases {
 
     #[cold]
     pub(crate) fn note_contention(&self) {
-        // ORDERING: relaxed; a hint.
-        self.is_contended.store(u32::from(self.is_own), Relaxed);
+        self.note(Hint::NotContended, Hint::Home);
     }
 
     /// Refunds at most `tokens` of a charge that was spent from a lease, and returns how many. They
