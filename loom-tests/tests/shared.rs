@@ -15,8 +15,8 @@ use tollgate_redis_words::recovery::Recovery;
 /// Two leases of this many tokens each, the first until tick 10, the second until tick 20.
 fn two_leases(tokens: u64) -> Arc<TokenPool> {
     let pool = Arc::new(TokenPool::default());
-    pool.fill(0, tokens, 10, 0);
-    pool.fill(1, tokens, 20, 0);
+    pool.fill(0, tokens, 10);
+    pool.fill(1, tokens, 20);
     pool
 }
 
@@ -48,7 +48,7 @@ fn fill_and_give_back(bound: Bound, atomics: Atomics, [ends, next]: [u64; 2]) ->
     let note = seen.clone();
     let explored = explore(bound, atomics, move |threads| {
         let pool = Arc::new(TokenPool::default());
-        pool.fill(0, 1, ends, 0);
+        pool.fill(0, 1, ends);
         let spender = threads.spawn({
             let pool = Arc::clone(&pool);
             move || {
@@ -65,7 +65,7 @@ fn fill_and_give_back(bound: Bound, atomics: Atomics, [ends, next]: [u64; 2]) ->
                 let times = [5, 8].map(std::cell::Cell::new);
                 let clock = || times[0].replace(times[1].get());
                 let [closed, _] = pool.close(true, clock);
-                pool.fill(0, 1, next, ends);
+                pool.fill(0, 1, next);
                 pool.asked();
                 closed.unwrap().unspent
             }
@@ -84,7 +84,7 @@ fn fill_and_give_back(bound: Bound, atomics: Atomics, [ends, next]: [u64; 2]) ->
 
 #[test]
 fn fill_races_give_back_and_no_token_outlives_its_lease() {
-    // The next lease ends later, or both would end at the same time.
+    // The next lease ends later, or both end at the same time.
     for ends in [[10, 20], [20, 20]] {
         fill_and_give_back(Bound::Exhaustive, Atomics::Plain, ends);
         fill_and_give_back(Bound::Preemptions(3), Atomics::Touched, ends);
@@ -104,7 +104,7 @@ fn askers_race_and_one_at_a_time_asks() {
                 let may = pool.ask();
                 if may {
                     let place = pool.close(false, || 1).iter().position(Option::is_some).unwrap();
-                    pool.fill(place, 3, until, 0);
+                    pool.fill(place, 3, until);
                     pool.asked();
                 }
                 u64::from(may)

@@ -208,9 +208,10 @@ impl SingleLimiter {
             let now = self.clock.now();
             let stamp = self.resets.stamp();
             let word = self.state.0.first_word();
-            if let Some(denied) = leases.denied_at_home(*bucket, word, now, cost) {
-                return denied.stamped(stamp);
-            }
+            return match leases.answer_at_home(*bucket, word, now, cost) {
+                Some(answer) => answer.stamped(stamp),
+                None => self.check_leases(leases, now, cost, cost > 0).0,
+            };
         } else if hint == Hint::Leased
             && cost > 0
             && let Some(spent) = leases.spend(cost)
@@ -438,10 +439,8 @@ impl SingleLimiter {
                 _ = self.change(leases, |bucket, state, word| {
                     // ORDERING: acquire side of *reset*, as in `State::refund`.
                     let _ = state.word.load(Acquire);
-                    let charge = match leases.hint() {
-                        Hint::NotContended => *charge,
-                        Hint::Home | Hint::Leased => bucket.without_reserve(charge),
-                    };
+                    let is_reduced = Leased::is_leased(word) || leases.hint() != Hint::NotContended;
+                    let charge = if is_reduced { bucket.without_reserve(charge) } else { *charge };
                     let refund = |word| state.rule.refund(word, now, &charge, tokens);
                     if is_current(state.stamp) { bucket.step(word, now, refund) } else { word }
                 })

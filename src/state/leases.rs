@@ -160,8 +160,9 @@ impl CoreLine {
     }
 }
 
-/// What is known of a limiter's leases. It may be wrong for a while, which costs time only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+/// What is known of a limiter's leases. It may be wrong for a while, which costs time only, because
+/// the words decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
     /// No two threads have charged the word at the same time, so no leases are granted.
     NotContended,
@@ -362,10 +363,11 @@ impl Leases {
         self.clock.now()
     }
 
-    /// Denies a request on a home word, under the limiter's first rule. Returns `None` if the
-    /// request is not denied, or if the word is not home.
+    /// Answers a request that does not change a home word, such as a denied one, under the
+    /// limiter's first rule. Returns `None` if the request changes the word, or if the word is not
+    /// home.
     #[inline(always)]
-    pub(crate) fn denied_at_home(
+    pub(crate) fn answer_at_home(
         &self,
         bucket: Gcra,
         word: &Atomic<Word>,

@@ -9,13 +9,16 @@
 use super::demand::Demand;
 use crate::scripts::rule::{Answer, Settled, Settlement};
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
-use crate::words::pool::{Closed, LAST, MOST, TICK, TokenPool};
+use crate::words::pool::{Closed, LAST, TICK, TokenPool};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Tick};
 
 /// The maximum time for which a denial is remembered, in ticks.
 const DENIED: u64 = 1_000;
+/// A denial of a higher cost is not remembered.
+const MOST_COST: u64 = (1 << COST_BITS) - 1;
+const COST_BITS: u32 = 24;
 /// A key without tokens is idle if it has not asked the store for this many ticks.
 pub(super) const IDLE: u64 = 1_000;
 /// The next lease is requested when the tokens that are left last for at most this many ticks, or
@@ -30,7 +33,7 @@ pub(super) struct Cell {
     /// Notified when the store has answered.
     pub(super) answered: Notify,
     /// The cost that this machine denies without a request to the store, and the end of this
-    /// denial: `until << 24 | cost`, or 0 if there is no denial.
+    /// denial: `until << COST_BITS | cost`, or 0 if there is no denial.
     denied: AtomicU64,
     /// The retry time reported by the store, which may be much later than `until`.
     retry_at: AtomicU64,
@@ -71,11 +74,6 @@ pub(super) struct ClosedLease {
     settlement: Settlement,
 }
 
-/// Returns the place of a closed lease, and the end of that lease.
-pub(super) fn first_of(closed: &ClosedLeases) -> Option<(usize, u64)> {
-    closed.iter().enumerate().find_map(|(place, lease)| Some((place, lease.as_ref()?.until)))
-}
-
 /// Returns the settlements of closed leases. An empty place needs none.
 pub(super) fn settled(closed: &ClosedLeases) -> Settled {
     closed.map(|lease| lease.map(|it| it.settlement).filter(|it| it.granted > 0))
@@ -87,10 +85,15 @@ pub(super) fn ticks(time: Duration) -> u64 {
 }
 
 impl Cell {
-    /// Fills the place of a closed lease, which ended at `last`. Requires the right to ask.
-    pub(super) fn fill(&self, place: usize, tokens: u64, until: u64, last: u64, charge: u64) {
-        self.grant(place, charge, tokens);
-        self.pool.fill(place, tokens, until, last);
+    /// Fills the place of a closed lease with `unspent` tokens of a lease of `granted` tokens.
+    /// Requires the right to ask.
+    pub(super) fn fill(&self, place: usize, until: u64, settlement: Settlement) {
+        let Settlement { charge, granted, unspent } = settlement;
+        // ORDERING: relaxed, as in `close`.
+        self.granted[place].charge.store(charge, Relaxed);
+        // ORDERING: relaxed, as in `close`.
+        self.granted[place].tokens.store(granted, Relaxed);
+        self.pool.fill(place, unspent, until);
     }
 
     /// Closes the leases without tokens that can be spent, or `all` leases. Requires the right to
@@ -99,7 +102,7 @@ impl Cell {
         let mut places = self.granted.iter();
         self.pool.close(all, clock).map(|closed| {
             let (granted, Closed { until, unspent }) = (places.next()?, closed?);
-            // ORDERING: relaxed, here and in `grant`; the right to ask orders its owners.
+            // ORDERING: relaxed, here and in `fill`; the right to ask orders its owners.
             let (charge, granted) = (granted.charge.load(Relaxed), granted.tokens.swap(0, Relaxed));
             Some(ClosedLease { until, settlement: Settlement { charge, granted, unspent } })
         })
@@ -109,18 +112,9 @@ impl Cell {
     pub(super) fn reopen(&self, closed: &ClosedLeases) {
         for (place, lease) in closed.iter().enumerate() {
             if let Some(ClosedLease { until, settlement }) = *lease {
-                let Settlement { charge, granted, unspent } = settlement;
-                self.grant(place, charge, granted);
-                self.pool.reopen(place, Closed { until, unspent });
+                self.fill(place, until, settlement);
             }
         }
-    }
-
-    fn grant(&self, place: usize, charge: u64, tokens: u64) {
-        // ORDERING: relaxed, as in `close`.
-        self.granted[place].charge.store(charge, Relaxed);
-        // ORDERING: relaxed, as in `close`.
-        self.granted[place].tokens.store(tokens, Relaxed);
     }
 
     /// If the store has denied `cost`, returns how many ticks must pass before `cost` may be
@@ -128,7 +122,7 @@ impl Cell {
     pub(super) fn denied_for(&self, cost: u64, now: u64) -> Option<u64> {
         // ORDERING: relaxed; the word is the whole state.
         let word = self.denied.load(Relaxed);
-        let (until, denied) = (word >> 24, word & MOST);
+        let (until, denied) = (word >> COST_BITS, word & MOST_COST);
         // ORDERING: relaxed, as in `record`.
         let wait = || self.retry_at.load(Relaxed).max(until) - now;
         (until > now && cost >= denied && (denied > 0 || cost == 0)).then(wait)
@@ -166,15 +160,15 @@ impl Cell {
     fn has_nothing_to_lease(&self, now: u64) -> bool {
         // ORDERING: relaxed, as in `denied_for`.
         let word = self.denied.load(Relaxed);
-        word >> 24 > now && word & MOST <= 1
+        word >> COST_BITS > now && word & MOST_COST <= 1
     }
 
     /// Records that `cost` tokens are denied until `until`. A cost of 0 means that the store had
     /// nothing to lease.
     pub(super) fn deny(&self, cost: u64, until: u64) {
-        if cost <= MOST {
+        if cost <= MOST_COST {
             // ORDERING: relaxed, as in `denied_for`.
-            self.denied.store(until.min(LAST) << 24 | cost, Relaxed);
+            self.denied.store(until.min(LAST) << COST_BITS | cost, Relaxed);
         }
     }
 
@@ -227,7 +221,7 @@ impl Cell {
         // ORDERING: relaxed, as in `next_lease`.
         let asked = self.asked.load(Relaxed);
         // ORDERING: relaxed, as in `denied_for`.
-        let denied = self.denied.load(Relaxed) >> 24;
+        let denied = self.denied.load(Relaxed) >> COST_BITS;
         self.pool.held(now) == 0 && denied <= now && asked + IDLE < now
     }
 
@@ -237,7 +231,8 @@ impl Cell {
         // ORDERING: relaxed, as in `record`.
         let (remaining, reset_at) = (self.remaining.load(Relaxed), self.reset_at.load(Relaxed));
         let remaining = remaining.saturating_add(self.pool.held(now)).min(limit);
-        let reset = duration(reset_at.saturating_sub(now));
+        // A denial that was remembered may be older than the time of the reset.
+        let reset = duration(reset_at.saturating_sub(now).max(wait));
         // ORDERING: relaxed, as in `record`.
         let is_paused = outcome == Outcome::Denied && self.is_paused.load(Relaxed);
         Decision::from(DecisionParts {

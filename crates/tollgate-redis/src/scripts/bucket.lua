@@ -14,9 +14,9 @@
 -- unspent (`tokens` is the cost, the number of tokens, or for pause a time; `second` is for check
 -- the tokens to lease, and for refund the time until which the bucket holds the charge)
 -- Answer: granted extra debt now asked until leased left (`now` is the key's time, which is not
--- before `asked`; `leased` is the part of `debt` that does not refill until `until`; for check,
--- `extra` tokens are leased until then; for force, `extra` is the charged amount; `left` is the
--- rest of the pause)
+-- before `asked`; `leased` is the part of `debt` that refills from `until` on at the latest; for
+-- check, `extra` tokens are leased until then; for force, `extra` is the charged amount; `left` is
+-- the rest of the pause)
 
 local op, unit, leak, burst, most, tokens, second, stride, place = struct.unpack('<sddddddd', ARGV[1])
 local asked, capacity, full = now, burst * unit, most * unit

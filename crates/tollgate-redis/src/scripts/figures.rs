@@ -71,7 +71,11 @@ impl Bucket {
             remaining,
             wait: match outcome {
                 Outcome::Denied => Some(until((debt + cost * self.unit).saturating_sub(self.capacity))),
-                Outcome::Allowed if queue => Some(until(debt.saturating_sub(cost * self.unit))),
+                // A queue grants no leases, so those of another algorithm do not delay its turns.
+                Outcome::Allowed if queue => Some(match debt.saturating_sub(cost * self.unit) {
+                    0 => 0,
+                    units => units.div_ceil(self.leak) + behind,
+                }),
                 Outcome::Allowed => Some(0),
                 _ => None,
             },

@@ -102,9 +102,9 @@ pub(crate) struct Answer {
 pub(crate) struct Rule {
     kind: Kind,
     script: Script,
-    /// How long leased tokens may be spent, in microseconds: at least this time in a bucket, and
-    /// exactly this time in a log. A window's lease ends with the window, but is as large as if it
-    /// ended after this time.
+    /// How long leased tokens may be spent, in microseconds: usually for one to two times this time
+    /// in a bucket, and exactly this time in a log. A window's lease ends with the window, but is
+    /// as large as if it ended after this time.
     hold: u64,
     /// The minimum time for which a machine with leases repeats a denial, in microseconds.
     rest: u64,

@@ -8,8 +8,9 @@
 //!
 //! | bits | field |
 //! |---|---|
-//! | 0 to 23 | tokens |
-//! | 24 to 63 | the end of the lease, in ticks of [`TICK`] since the limiter was built; 0 in a closed lease |
+//! | 0 to 21 | tokens |
+//! | 22 to 25 | the number of leases that this place has had, modulo 16 |
+//! | 26 to 63 | the end of the lease, in ticks of [`TICK`] since the limiter was built; 0 in a closed lease |
 //!
 //! A *closed* lease has no tokens, and receives none until its place is filled with another lease.
 //! The number of its spent tokens is therefore final, and can be reported to the store.
@@ -40,11 +41,13 @@ use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, 
 
 /// The length of a tick in nanoseconds. The end of a lease is rounded down to whole ticks.
 pub const TICK: u64 = 1_000_000;
-const TOKEN_BITS: u32 = 24;
-/// The last tick, after 34 years.
-pub const LAST: u64 = u64::MAX >> TOKEN_BITS;
+const TOKEN_BITS: u32 = 22;
+const NUMBER_BITS: u32 = 4;
+/// The last tick, after 8 years.
+pub const LAST: u64 = u64::MAX >> (TOKEN_BITS + NUMBER_BITS);
 /// The maximum number of tokens in a lease.
 pub const MOST: u64 = (1 << TOKEN_BITS) - 1;
+const MOST_NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
 #[derive(Debug, Default)]
 pub struct TokenPool {
@@ -64,16 +67,18 @@ pub struct Closed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lease {
     until: u64,
+    number: u64,
     tokens: u64,
 }
 
 impl Lease {
     fn of(word: u64) -> Self {
-        Self { until: word >> TOKEN_BITS, tokens: word & MOST }
+        let number = word >> TOKEN_BITS & MOST_NUMBER;
+        Self { until: word >> (TOKEN_BITS + NUMBER_BITS), number, tokens: word & MOST }
     }
 
     fn word(self) -> u64 {
-        self.until << TOKEN_BITS | self.tokens
+        (self.until << NUMBER_BITS | self.number) << TOKEN_BITS | self.tokens
     }
 
     /// Returns the tokens that can be spent at `now`.
@@ -122,8 +127,9 @@ impl TokenPool {
                 if !all && lease.at(now) > 0 {
                     return None;
                 }
+                let closed = Lease { until: 0, tokens: 0, ..lease }.word();
                 // ORDERING: relaxed, as in `spend`.
-                match self.leases[place].compare_exchange_weak(word, 0, Relaxed, Relaxed) {
+                match self.leases[place].compare_exchange_weak(word, closed, Relaxed, Relaxed) {
                     Ok(_) => return Some(Closed { until: lease.until, unspent: lease.tokens }),
                     Err(found) => word = found,
                 }
@@ -134,22 +140,16 @@ impl TokenPool {
         closed
     }
 
-    /// Fills the place of a closed lease, which ended at `last`, with a lease of another end. A
-    /// `give_back` that began before the closing then finds that its lease is gone. Requires the
-    /// right to ask.
-    pub fn fill(&self, place: usize, tokens: u64, until: u64, last: u64) {
-        self.open(
-            place,
-            Lease { until: until.saturating_sub(u64::from(until == last)), tokens: tokens.min(MOST) },
-        );
-    }
-
-    /// Opens a closed lease again. Requires the right to ask, without a break since the closing.
-    pub fn reopen(&self, place: usize, Closed { until, unspent }: Closed) {
-        self.open(place, Lease { until, tokens: unspent });
-    }
-
-    fn open(&self, place: usize, lease: Lease) {
+    /// Fills the place of a closed lease. Requires the right to ask.
+    ///
+    /// The number in the word differs from that of the closed lease, so a `give_back` that began
+    /// before the closing finds that its lease is gone, unless its thread was stopped for 16 leases
+    /// of the place, each of them an answer of the store.
+    pub fn fill(&self, place: usize, tokens: u64, until: u64) {
+        // ORDERING: relaxed, because only the owner of the right to ask changes a closed lease.
+        let closed = Lease::of(self.leases[place].load(Relaxed));
+        let number = (closed.number + 1) & MOST_NUMBER;
+        let lease = Lease { until, number, tokens: tokens.min(MOST) };
         // ORDERING: release side of *filled*.
         self.leases[place].store(lease.word(), Release);
     }
@@ -213,7 +213,8 @@ impl TokenPool {
         loop {
             let lease = Lease::of(word);
             let back = lease.tokens + tokens;
-            if Some(lease.until) != until || now >= lease.until || back > MOST {
+            let is_same = Some(lease.until) == until && lease.number == both[index].number;
+            if !is_same || now >= lease.until || back > MOST {
                 return false;
             }
             let next = Lease { tokens: back, ..lease }.word();
@@ -237,7 +238,7 @@ mod tests {
     fn renew(pool: &TokenPool, tokens: u64, until: u64, now: u64) -> bool {
         let closed = pool.close(false, || now);
         let Some(place) = closed.iter().position(Option::is_some) else { return false };
-        pool.fill(place, tokens, until, closed[place].unwrap().until);
+        pool.fill(place, tokens, until);
         true
     }
 
@@ -310,7 +311,7 @@ mod tests {
         let times = AtomicU64::new(5);
         assert_eq!(pool.spend(5, 7), Some(0));
         pool.close(false, || times.swap(8, SeqCst));
-        pool.fill(0, 5, 20, 10);
+        pool.fill(0, 5, 20);
         assert!(!pool.give_back(5, 7, 8));
         assert_eq!(pool.held(12), 5);
     }
@@ -339,7 +340,7 @@ mod tests {
                         leased.sort_unstable();
                         leased.drain(..usize::try_from(unspent).unwrap().min(leased.len()));
                         if let Some(place) = closed.iter().position(Option::is_some) {
-                            pool.fill(place, tokens, now + hold, closed[place].unwrap().until);
+                            pool.fill(place, tokens, now + hold);
                             leased.extend((0..tokens).map(|_| now + hold));
                         }
                     }

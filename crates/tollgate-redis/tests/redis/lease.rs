@@ -670,6 +670,39 @@ fn a_denial_beside_leases_reports_when_they_have_ended() {
     });
 }
 
+#[test]
+fn a_denial_is_not_remembered_beyond_the_reported_reset() {
+    on_server(async |server| {
+        let quota = Quota::per_second(10).burst(100);
+        let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
+        let (machine, other) = (build(), build());
+        while machine.stats().leased == 0 {
+            assert!(machine.check("key").await.is_allowed());
+        }
+        assert!(!other.check_n("key", 100).await.is_allowed());
+        assert!(other.check("key").await.is_allowed());
+        let denied = other.check_n("key", 100).await;
+        assert_eq!((denied.is_allowed(), denied.source()), (false, DecisionSource::Lease));
+        assert!(denied.reset_after() >= denied.retry_after().unwrap(), "{denied:?}");
+    });
+}
+
+/// A queue beside leases of another algorithm, as during a change of the algorithm.
+#[test]
+fn leases_do_not_delay_the_turns_of_a_queue() {
+    on_server(async |server| {
+        let quota = Quota::per_second(10).burst(100);
+        let machine = builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
+        while machine.stats().leased < 10 {
+            assert!(machine.check("key").await.is_allowed());
+        }
+        let queue = SharedLimiter::<str>::builder(&patient(server.url()), "spending", quota);
+        let queue = queue.algorithm(Algorithm::LeakyQueue).deadline(PATIENT).build().unwrap();
+        let turns = [queue.check("key").await, queue.check("key").await].map(|turn| turn.start_after());
+        assert!(turns[0] < turns[1] && turns[1] < Duration::from_secs(3), "{turns:?}");
+    });
+}
+
 /// A rarely used key leases few tokens, and no more than these are missing from the burst of
 /// another machine.
 #[test]
