@@ -193,7 +193,10 @@ impl SingleLimiter {
     #[inline]
     pub(crate) fn check_at(&self, cost: u64, now: Tick) -> Decision {
         let Some(gcra) = self.first else {
-            return self.check_otherwise(Some(now), cost).0;
+            return match &self.leases {
+                Some(leases) => self.charge_beside_leases(leases, Some(now), cost).0,
+                None => self.check_otherwise(Some(now), cost).0,
+            };
         };
         self.check_first(gcra, now, cost)
     }
@@ -202,7 +205,9 @@ impl SingleLimiter {
     /// the caller, as a check without leases is, because the caller rarely needs all figures.
     #[inline(always)]
     fn check_leased(&self, cost: u64) -> Decision {
-        let Some((bucket, leases)) = &self.leases else { return self.check_otherwise(None, cost).0 };
+        let Some(with_leases @ (bucket, leases)) = &self.leases else {
+            return self.check_otherwise(None, cost).0;
+        };
         let hint = leases.hint();
         if hint == Hint::Home {
             let now = self.clock.now();
@@ -218,7 +223,7 @@ impl SingleLimiter {
         {
             return spent;
         }
-        self.check_otherwise(None, cost).0
+        self.charge_beside_leases(with_leases, None, cost).0
     }
 
     /// Charges the first version of the state, whose rule is a bucket.
@@ -233,33 +238,41 @@ impl SingleLimiter {
         }
     }
 
-    /// Charges the state under a rule other than a bucket, or with leases. Without a time, the
-    /// limiter's clock is read. This method is not inlined, so that the check of a bucket can be
-    /// inlined into its callers.
+    /// Charges the state under a rule other than a bucket. Without a time, the limiter's clock is
+    /// read. This method is not inlined, so that the check of a bucket can be inlined into its
+    /// callers.
     #[inline(never)]
     fn check_otherwise(&self, time: Option<Tick>, cost: u64) -> SlowDecision {
-        if let Some((bucket, leases)) = &self.leases {
-            // Only a check by the limiter's own clock, which nobody moves, spends a lease.
-            let hint = if time.is_none() && cost > 0 { leases.hint() } else { Hint::NotContended };
-            let spends = hint != Hint::NotContended;
-            let now = time.unwrap_or_else(|| self.clock.now());
-            let stamp = self.resets.stamp();
-            let word = self.state.0.first_word();
-            let Some(decision) = leases.decide_at_home(*bucket, word, now, cost, spends) else {
-                return self.check_leases(leases, now, cost, spends);
-            };
-            if hint == Hint::Leased {
-                leases.note(Hint::Leased, Hint::Home);
-            }
-            // The first rule has the stamp `Stamp::NONE`.
-            return decision.stamped(stamp).into();
-        }
         let now = time.unwrap_or_else(|| self.clock.now());
         match self.state.0.first_rule() {
             StateRule::Packed(AnyRule::FixedWindow(rule)) => self.check_first_word(rule, now, cost),
             StateRule::Packed(AnyRule::SlidingWindow(rule)) => self.check_first_word(rule, now, cost),
             _ => self.check_later_state(now, cost),
         }
+    }
+
+    /// Charges the state of a limiter with leases, whose own line has too few tokens. Only a check
+    /// by the limiter's own clock, which nobody moves, has no `time` and may take a lease.
+    #[inline(never)]
+    fn charge_beside_leases(
+        &self,
+        (bucket, leases): &(Gcra, Arc<Leases>),
+        time: Option<Tick>,
+        cost: u64,
+    ) -> SlowDecision {
+        let hint = if time.is_none() && cost > 0 { leases.hint() } else { Hint::NotContended };
+        let may_lease = hint != Hint::NotContended;
+        let now = time.unwrap_or_else(|| self.clock.now());
+        let stamp = self.resets.stamp();
+        let word = self.state.0.first_word();
+        let Some(decision) = leases.decide_at_home(*bucket, word, now, cost, may_lease) else {
+            return self.check_leases(leases, now, cost, may_lease);
+        };
+        if hint == Hint::Leased {
+            leases.note(Hint::Leased, Hint::Home);
+        }
+        // The first rule has the stamp `Stamp::NONE`.
+        decision.stamped(stamp).into()
     }
 
     /// Takes a lease, or charges the state, which may have another rule than the first.
