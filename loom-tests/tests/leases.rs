@@ -57,7 +57,8 @@ fn lease_races_return_and_no_token_is_returned_twice() {
     seen.expect(&["(232, 8)", "(240, 0)"]);
 }
 
-/// A thread takes a lease for a line that still has tokens, while another thread returns all leases.
+/// A thread takes a lease for a line that still has tokens, while another thread returns all
+/// leases.
 #[test]
 fn second_lease_races_return_and_the_rest_of_the_first_counts_once() {
     let seen = Seen::default();

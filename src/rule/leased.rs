@@ -55,13 +55,13 @@ const TIMES: u64 = 1 << 60;
 ///
 /// *Proof.* Take the charges of the word, by requests and by leases, in the order of their
 /// compare-and-swaps. Let `first` and `last` be the first and the last of those whose times are in
-/// `[a, a + d]`. A lease is *old* if its time is before `a` and it precedes `first`. (If there is no
-/// `first`, every lease before `a` is old, and no other tokens count.) Consider the tokens of old
-/// leases that a line has at `a`, or that a thread which has claimed the line before `a` adds to it
-/// later. They are at most `size`. No other tokens of old leases are spent or returned at `a` or
-/// later, because every lease whose line is claimed at `a` or later has a time that is not before
-/// `a`. Over all lines, at most the reserve is therefore spent from old leases, or returned from
-/// them, at `a` or later.
+/// `[a, a + d]`. A lease is *old* if its time is before `a` and it precedes `first`. (If there is
+/// no `first`, every lease before `a` is old, and no other tokens count.) Consider the tokens of
+/// old leases that a line has at `a`, or that a thread which has claimed the line before `a` adds
+/// to it later. They are at most `size`. No other tokens of old leases are spent or returned at `a`
+/// or later, because every lease whose line is claimed at `a` or later has a time that is not
+/// before `a`. Over all lines, at most the reserve is therefore spent from old leases, or returned
+/// from them, at `a` or later.
 ///
 /// All other tokens that count were charged to the word by `first`, by `last`, or between them. (A
 /// charge after `last` that counts is a lease with a time before `a`. It was admitted up to the
@@ -77,8 +77,8 @@ const TIMES: u64 = 1 << 60;
 ///
 /// The charges less the returned tokens are therefore at most the capacity, `d`, and minus the
 /// reserve. The tokens of old leases that are spent, and those that were returned, are at most the
-/// reserve. The sum is at most the capacity and `d`. If the word is home at `first`, and no token of
-/// an old lease was spent at `a` or later, then no old lease matters, and the proof of [`Gcra`]
+/// reserve. The sum is at most the capacity and `d`. If the word is home at `first`, and no token
+/// of an old lease was spent at `a` or later, then no old lease matters, and the proof of [`Gcra`]
 /// holds as it is. ∎
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leased {

@@ -204,9 +204,9 @@ impl Builder<SingleLimiter> {
     ///   lease was taken, and [`remaining`](crate::Decision::remaining) is the rest of the lease.
     ///   Other decisions count the tokens that may be out as missing, except for a check that finds
     ///   no lease: the next lease may make up to a sixteenth of the burst unavailable.
-    /// - A refund has no effect if the lease of the charge has been returned, or if another lease has
-    ///   followed it on the same core. Other refunds may return fewer tokens than without leases, by
-    ///   at most a sixteenth of the burst.
+    /// - A refund has no effect if the lease of the charge has been returned, or if another lease
+    ///   has followed it on the same core. Other refunds may return fewer tokens than without
+    ///   leases, by at most a sixteenth of the burst.
     /// - A change of the quota counts the tokens that are out as spent, and so does a save.
     ///
     /// Only a check at the present time, by a clock that nobody moves, spends a lease. With a
