@@ -20,8 +20,6 @@ mod in_flight;
 mod layer;
 mod lease;
 mod load;
-#[cfg(all(feature = "http", feature = "wait"))]
-mod outbound;
 mod pauses;
 mod rarely;
 mod refusals;

@@ -1,6 +1,11 @@
 //! Tests client processes that obey a server's limits, in a short trial of `make bench-outbound`.
+//!
+//! The trials measure shares and the order of requests, so they are not in the binary of the other
+//! tests, which would run at the same time and keep the processors busy.
 
-#[path = "../../benches/outbound/trial.rs"]
+#![cfg(unix)]
+
+#[path = "../benches/outbound/trial.rs"]
 mod trial;
 
 use std::env;
@@ -23,7 +28,7 @@ fn keep_to_the_servers_quotas(keys: Keys) {
     let is_kept = || {
         let report = run(&plan, || {
             let mut command = Command::new(env::current_exe().unwrap());
-            let name = "outbound::a_process_of_clients_does_what_it_is_told";
+            let name = "a_process_of_clients_does_what_it_is_told";
             command.args([name, "--exact", "--nocapture"]);
             command
         });
