@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The state of each key is one packed 64-bit word in a table of atomics. A check is one lookup and
-//! one compare-and-swap, and a denied check writes nothing. There is no background thread. Checking
+//! one compare-and-swap, and by default a denied check writes nothing. There is no background thread. Checking
 //! a known key does not allocate, unless the check starts to shrink a table that has long been far
 //! too large. The memory of a limiter is bounded by [`max_keys`](Builder::max_keys). No operation
 //! takes a lock, except for inserting and forgetting [exact keys](store::ExactKeys).
@@ -41,8 +41,7 @@
 //!   share a state, and the keys can be [listed](Limiter::keys).
 //!   [`Fingerprints`](store::Fingerprints) describes what an attacker who chooses keys could gain.
 //! - [`Stats`]: a limiter's figures, for a dashboard.
-//! - [`design`]: the guarantees, the tests that check them, the reasons why they hold, and what was
-//!   not verified.
+//! - [`design`]: the guarantees, the tests that check them, and the reasons why they hold.
 //!
 //! # Which algorithm
 //!
@@ -72,7 +71,7 @@
 //!
 //! # Progress
 //!
-//! No call waits for another thread, with two exceptions: calls that insert or forget [exact
+//! No call waits for another thread, with two exceptions: calls with [exact
 //! keys](store::ExactKeys#progress) may wait for a lock, and a refused change of a quota first
 //! sleeps for up to a tenth of a second. Methods that end in `_n` or `_owned`, and the methods of
 //! [`At`], have the progress of the method that they extend.

@@ -66,7 +66,7 @@ mod model {
     use loom::sync::atomic::{Ordering, fence as fence_of_loom};
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    /// The behavior of the halves in a model.
+    /// The behaviour of the halves in a model.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Halves {
         /// Fences.

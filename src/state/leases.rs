@@ -7,9 +7,10 @@
 //!
 //! # State
 //!
-//! There are as many lines as cores. A thread uses the line of its number. `line_word.rs` describes
-//! the word of a line, and `rule/leased.rs` the word of the bucket: it is *leased* while tokens may
-//! be out, and *home* otherwise.
+//! There are as many lines as cores. The thread with number `n` uses line `n`, modulo the number of
+//! lines. `line_word.rs` describes the word of a line, and `rule/leased.rs` the word of the bucket:
+//! it is *leased* while tokens may be out, and *home* otherwise. The *reserve* is the most that can
+//! be out: the number of lines times the size of a lease.
 //!
 //! # Protocol
 //!
@@ -24,19 +25,20 @@
 //! ```
 //!
 //! A denial by a leased bucket first returns all leases. Once the word is home, a denial reads only
-//! the word, as without leases. A [`Hint`] tells a check whether its line is worth a look. The
-//! words decide, so a wrong hint costs a line that is read in vain, or a charge of the word.
+//! the word, as without leases. A [`Hint`] predicts whether the line of a check has
+//! tokens. Only the words decide: a wrong hint costs a reading of the line in vain, or a charge of
+//! the word.
 //!
 //! # Invariants
 //!
-//! 1. A line never has more tokens than the reserve has for it, and a claimed line keeps its
-//!    tokens. A refund is accepted only by the lease that was spent.
+//! 1. A line never has more tokens than a lease, and no token of a claimed line is spent. A line
+//!    accepts a refund only while it has the lease that paid for the request.
 //! 2. The time of a lease is read after its line was claimed.
 //! 3. If a line has tokens, the word of the bucket is leased or frozen. Only a return makes the
 //!    word home, while all lines are closed, and only the thread that closed the lines opens
 //!    them.
-//! 4. A token that was spent was spent before its line was closed or emptied, and therefore before
-//!    the time that a return or a change of quota reads.
+//! 4. Every spent token was spent before its line was closed or emptied, and therefore before the
+//!    time that a return or a change of quota reads.
 //!
 //! `Leased` derives the bound from these invariants. A token counts at the time at which it is
 //! spent.
@@ -46,7 +48,7 @@
 //! If a thread stops between the charge of the word and the filling of its line, or if its line
 //! is closed in between, the tokens of the lease remain charged and are never spent. They refill
 //! like all charged tokens. A change of quota drops the tokens that are out. `lost` counts both,
-//! except for threads that never run again.
+//! except for the tokens of threads that never run again.
 //!
 //! A thread that continues after its line was closed may still set the figures of its lost lease.
 //! Decisions that spend the next lease of the line may then report some of these figures.

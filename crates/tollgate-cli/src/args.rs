@@ -130,21 +130,22 @@ fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
 #[cfg(feature = "proxy")]
 fn limits_of_file(option: &str, path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
     // The limits must not depend on a store in the environment of the replay.
-    let mut command = Cli::command()
-        .mut_subcommand("proxy", |proxy| proxy.mut_arg("redis", |redis| redis.env(None::<&str>)));
+    let mut command = Cli::command().mut_subcommand("proxy", |proxy| {
+        let names = ["redis", "redis_sentinel"];
+        names.into_iter().fold(proxy, |proxy, name| proxy.mut_arg(name, |option| option.env(None::<&str>)))
+    });
     let nothing = command.clone().ignore_errors(true).get_matches_from(["tollgate", "proxy"]);
     let options = command.find_subcommand("proxy").unwrap_or(&command);
     let nothing = nothing.subcommand_matches("proxy").unwrap_or(&nothing);
     let file = ConfigFile::read(option, path, options, nothing)?;
     // The file may lack required options, because the proxy's command line and environment can also
     // supply them. An option is required by the proxy, or by another setting in the file.
-    let of_store =
-        ["redis-deadline", "redis-when-unavailable", "redis-share", "redis-lease", "redis-max-unsynced"];
+    let [store, of_store @ ..] = tollgate_redis::program::SETTINGS;
     let sets = |options: &[&str]| options.iter().any(|option| file.sets(option));
     let required = [
         ("listen", "127.0.0.1:0", true),
         ("upstream", "http://127.0.0.1:1", true),
-        ("redis", "redis://127.0.0.1", sets(&of_store)),
+        (store, "redis://127.0.0.1", sets(&of_store)),
         ("access-log", "-", sets(&["access-log-format", "log-key"])),
     ];
     let missing = required.iter().filter(|(option, _, is_required)| *is_required && !file.sets(option));

@@ -354,7 +354,7 @@ impl Reader for Replay<'_> {
         &mut self.logs
     }
 
-    fn recognise(&self, first: &[u8]) -> Result<(Format, Requests), Unopened> {
+    fn recognize(&self, first: &[u8]) -> Result<(Format, Requests), Unopened> {
         Requests::open(first, self.settings, self.needs.as_deref())
     }
 

@@ -3,7 +3,7 @@
 //! The counters are named `tollgate.FILTER.LIMIT.OUTCOME`, or `tollgate.FILTER.LIMIT.CLASS.OUTCOME`
 //! for a limit with classes. Envoy's namespace for module stats precedes these names.
 //! [`DecisionEvent::outcome`] lists the outcomes. The counters have no labels, because Envoy would
-//! look up a labeled counter on every request.
+//! look up a labelled counter on every request.
 
 use crate::abi::{self, EnvoyConfig, EnvoyStream};
 use std::ptr;

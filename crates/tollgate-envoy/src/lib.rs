@@ -11,7 +11,7 @@
 //! 2. `request.rs` copies headers from Envoy, but only the headers that the limits need. The module
 //!    refuses a request whose target is too long for the limits.
 //! 3. The layer of `tollgate-http` checks the request against the limits, and charges either all of
-//!    them or none. This step acquires no lock. If limits are shared (`shared.rs`) and this Envoy
+//!    them or none. This step acquires no lock, unless a log inserts a new key. If limits are shared (`shared.rs`) and this Envoy
 //!    has leased no token for the request, Envoy holds the request back until the store has
 //!    answered, or until the deadline (`suspended.rs`). The worker serves other streams meanwhile.
 //! 4. Envoy answers a refused request with a local reply. Otherwise, the module adds the limits'

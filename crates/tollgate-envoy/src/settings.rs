@@ -15,7 +15,7 @@ use std::time::Duration;
 use tollgate_http::ForwardedField;
 use tollgate_http::program::{class_header, files_relative_to, parse_time, printable};
 use tollgate_http::settings::LayerSettings;
-use tollgate_redis::program::{StoreSettings, UnavailablePolicy};
+use tollgate_redis::program::{self, StoreSettings, UnavailablePolicy};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
@@ -103,17 +103,6 @@ impl RedisSettings {
     }
 }
 
-/// The names of the settings in [`RedisSettings`].
-const OF_STORE: [&str; 7] = [
-    "redis",
-    "redis-sentinel",
-    "redis-deadline",
-    "redis-when-unavailable",
-    "redis-share",
-    "redis-lease",
-    "redis-max-unsynced",
-];
-
 /// Returns why settings that exclude each other, or that need another setting, are refused.
 fn misfit(settings: impl Iterator<Item = impl AsRef<str>>) -> Option<String> {
     let names: Vec<_> = settings.collect();
@@ -125,7 +114,7 @@ fn misfit(settings: impl Iterator<Item = impl AsRef<str>>) -> Option<String> {
             .to_owned()
         });
     }
-    let useless = OF_STORE.into_iter().find(|name| has(name))?;
+    let useless = program::SETTINGS.into_iter().find(|name| has(name))?;
     Some(format!(
         "`{useless}` has no effect without `redis`: expected the address of the store as well, as in redis = \
          \"redis://10.0.0.5\"; set `redis`, or leave `{useless}` out"
@@ -298,7 +287,7 @@ impl Document {
         let mut take = |names: &[&str]| -> serde_json::Map<_, _> {
             names.iter().filter_map(|&setting| all.remove_entry(setting)).collect()
         };
-        let (own, store) = (take(&OWN), take(&OF_STORE));
+        let (own, store) = (take(&OWN), take(&program::SETTINGS));
         let is_alone = own.is_empty() && store.is_empty() && all.is_empty();
         type Table = serde_json::Map<String, serde_json::Value>;
         fn read<T: DeserializeOwned>(all: Table) -> Result<T, String> {
@@ -348,7 +337,7 @@ impl Document {
             }
             taken
         };
-        let (own, store) = (take(&OWN), take(&OF_STORE));
+        let (own, store) = (take(&OWN), take(&program::SETTINGS));
         let is_alone = own.is_empty() && store.is_empty() && all.is_empty();
         fn read<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result<T, toml::de::Error> {
             T::deserialize(ValueDeserializer::from(value))
@@ -380,7 +369,7 @@ fn not_here(setting: &str, field: Option<&str>) -> Option<String> {
         });
     }
     let shown = printable(setting.as_bytes());
-    let known = || OF_LAYER.into_iter().chain(OWN).chain(OF_STORE).chain(OF_PROXIES);
+    let known = || OF_LAYER.into_iter().chain(OWN).chain(program::SETTINGS).chain(OF_PROXIES);
     let is_known = known().any(|it| it == setting);
     (!is_known).then(|| {
         format!("unknown setting `{shown}`: expected one of {}", known().collect::<Vec<_>>().join(", "))

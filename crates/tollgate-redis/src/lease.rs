@@ -35,10 +35,10 @@
 //!
 //! For example, four machines check 1,000 keys by Zipf's law, with 100 tokens a second, a capacity
 //! of 1,000 and leases of 100. The key of rank 100 uses just its limit, so all machines together
-//! have 75,000 requests a second. At least 580 calls a second are necessary, one for 129 requests.
+//! get 75,000 requests a second. At least 580 calls a second are necessary, one for 129 requests.
 //! The test `the_store_is_asked_for_few_of_the_requests` has this load. In 100 s (`make calls`),
 //! the server counted one call for 63 requests, and with a sliding window of 6,000 tokens a minute,
-//! one for 33. Windows of a second cannot come near it: each machine must ask about each key in
+//! one for 33. Windows of a second cannot approach this: each machine must ask about each key in
 //! each window, once for at most 19 requests.
 //!
 //! # Costs and limitations
@@ -72,10 +72,10 @@
 //! - After the store has denied a cost, this machine denies the cost until the retry time, but for
 //!   at most a second, and only until this machine gives tokens back. It does the same for any cost
 //!   if the store's last answer left no token in a bucket. During this time, the machine does not
-//!   notice the refunds of other machines. Except with a fixed window, the denial lasts for some
-//!   time even if the retry time is earlier: while `lease` tokens refill (in a log, a quarter of
-//!   this time; in a sliding window, at most a twentieth of the period), or three quarters of this
-//!   time, at random. Without this minimum, each token would cost a round trip when a key is at its
+//!   notice the refunds of other machines. Except with a fixed window, the denial lasts for
+//!   some time even if the retry time is earlier: for the time in which `lease` tokens refill (in a
+//!   log, a quarter of it; in a sliding window, at most a twentieth of the period), less up to a
+//!   quarter of it at random. Without this minimum, each token would cost a round trip when a key is at its
 //!   limit, where tokens return one by one. No token is lost, because a bucket has room for them.
 //! - A leaky queue grants no leases. It assigns a turn to each request, and only the store knows
 //!   that turn.

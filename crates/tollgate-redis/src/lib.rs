@@ -11,7 +11,7 @@
 //!     .when_unavailable(WhenUnavailable::Local { share: 0.25 }) // four machines
 //!     .build()?;
 //!
-//! client.connect().await?; // if the program is not to start without it
+//! client.connect().await?; // optional: fails at the start if the store cannot answer checks
 //! for warning in client.stats().problems {
 //!     eprintln!("{warning}");
 //! }
@@ -147,7 +147,7 @@
 //!
 //!   A cluster also requires `+cluster|slots +asking`, and a URL with a database requires
 //!   `+select`. With `+info` or `+config|get`, the client can read the eviction policy.
-//! - The server must be a primary.
+//! - The server must run Redis 6.2 or later, or Valkey, and be a primary.
 //! - `maxmemory-policy` must be `noeviction`, the default of Redis. All states have a time to live.
 //!   Under any other policy, a server whose memory is full therefore deletes states, and admits
 //!   throttled keys as if they were new. With `noeviction`, the server refuses writes instead. The

@@ -24,6 +24,17 @@ const STORE_LOOK: Duration = Duration::from_millis(250);
 /// The lifetime of a permit that its process does not renew, unless the deadline is long.
 const LIFETIME: Duration = Duration::from_secs(30);
 
+/// The names of the settings in [`StoreSettings`]. The others have no effect without the first one.
+pub const SETTINGS: [&str; 7] = [
+    "redis",
+    "redis-sentinel",
+    "redis-deadline",
+    "redis-when-unavailable",
+    "redis-share",
+    "redis-lease",
+    "redis-max-unsynced",
+];
+
 /// The settings of a store and of the limits that count in it. The addresses may contain passwords.
 #[derive(Clone, PartialEq)]
 pub struct StoreSettings {

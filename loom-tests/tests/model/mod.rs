@@ -22,7 +22,7 @@ pub enum Bound {
     Preemptions(usize),
 }
 
-/// The behavior of the atomics: see `src/sync.rs`.
+/// The behaviour of the atomics: see `src/sync.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomics {
     /// Every access conflicts with every other, so that no interleaving of `load; compare_exchange`

@@ -24,7 +24,7 @@ const RULES: &str = "\
  * limiters, which tollgate_limiter_free frees, and static texts.
  *
  * Structs. If a struct has a field `size`, the caller sets it to the sizeof of the struct. A later
- * version may append fields, for which zero means the behavior of this version.
+ * version may append fields, for which zero means the behaviour of this version.
  *
  * Panics of the library do not unwind into C. The function returns TOLLGATE_ERR_PANIC, and its work
  * may be half done. If the system refuses memory for a small allocation, the process is aborted.

@@ -116,7 +116,7 @@ struct Peer {
     /// Returns the configuration. `helper` is the address of [`With::helper`].
     config:
         fn(listen: SocketAddr, upstream: SocketAddr, with: With, folder: &Path, helper: SocketAddr) -> String,
-    /// The extension of the configuration file, from which Envoy recognises the file's language.
+    /// The extension of the configuration file, from which Envoy recognizes the file's language.
     ending: &'static str,
     /// The arguments before and after the configuration file.
     args: (&'static [&'static str], &'static [&'static str]),

@@ -85,7 +85,7 @@ Paths are counted in one form: %6c is l, // is /, and dot segments are removed, 
 and /b/../%6cogin the same as /login. Encodings of other characters stay (%2F is not a slash), and
 so do a backslash, ';', a slash at the end, and case. The upstream gets paths as the client sent
 them, except for bytes that no URI may contain: < becomes %3C. --path-template counts all paths of
-a template as one, however they are spelt, and all paths that match no template as one more.
+a template as one, however they are spelled, and all paths that match no template as one more.
 
 The ip is the address at the other end of the connection. ::ffff:192.0.2.1 is 192.0.2.1, and an
 IPv6 address counts by its network (--ipv6-prefix): a key 2001:db8::17, as under /limits of
@@ -185,7 +185,7 @@ pub(crate) struct ProxyArgs {
 
     /// Share the counts with other proxies through Redis or Valkey:
     /// redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS, or several nodes of a
-    /// cluster with commas between them. Proxies share a limit if its name, quota and algorithm are
+    /// cluster with commas between them. Proxies share a limit if its name, key and algorithm are
     /// the same on each of them
     #[arg(
         long,

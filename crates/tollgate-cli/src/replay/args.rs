@@ -72,7 +72,7 @@ JSON log of tollgate proxy has no headers, but the key and the class that each l
 without the headers of preflights, each OPTIONS request counts as one. A quota without a name counts
 by --key, which may have any fields of the log. docs/replay.md has more about both.
 
-Formats, each recognised by its first lines: Common and Combined Log Format, also with a virtual
+Formats, each recognized by its first lines: Common and Combined Log Format, also with a virtual
 host in front, the format main of nginx, the text and JSON logs of Envoy and Traefik, the JSON log
 of Caddy, the HTTP log of HAProxy, logs of AWS load balancers, W3C logs (IIS, CloudFront), the JSON
 log of tollgate proxy, which is always sorted by time, JSON lines and CSV. Lines that Docker,

@@ -100,7 +100,7 @@ impl Columns {
             Records::open(first, format, &wanted)
         };
         let mut names = settings.log.wanted.names.clone();
-        // The proxy's log is also recognised if its format is given as JSON or not at all.
+        // The proxy's log is also recognized if its format is given as JSON or not at all.
         let is_of_proxy = names.is_empty()
             && matches!(settings.log.format, Some(Format::Json | Format::Tollgate) | None)
             && open(Some(Format::Tollgate), &[], &names).is_ok();

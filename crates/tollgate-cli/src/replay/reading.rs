@@ -41,8 +41,8 @@ impl Logs {
 pub(super) trait Reader {
     fn logs(&mut self) -> &mut Logs;
 
-    /// Recognises the format of a log from its first line.
-    fn recognise(&self, first: &[u8]) -> Result<(Format, Requests), Unopened>;
+    /// Recognizes the format of a log from its first line.
+    fn recognize(&self, first: &[u8]) -> Result<(Format, Requests), Unopened>;
 
     /// Called before a log is opened.
     fn opening(&mut self, _file: usize, _requests: &Requests) -> Result<(), Failure> {
@@ -166,7 +166,7 @@ fn parse(
         Ok(text) => text,
         Err(parsed) => return Ok(parsed),
     };
-    match reader.recognise(text) {
+    match reader.recognize(text) {
         Ok((format, mut requests)) => {
             reader.opening(file, &requests)?;
             let parsed = match format {

@@ -36,7 +36,7 @@ pub struct LogSettings {
     pub(crate) inputs: Vec<Input>,
     /// What to read from each line.
     pub wanted: Wanted,
-    /// If `None`, the format is recognised from the first lines of each log.
+    /// If `None`, the format is recognized from the first lines of each log.
     pub format: Option<Format>,
     pub strict: bool,
     /// The number of threads that parse lines, at least 1.

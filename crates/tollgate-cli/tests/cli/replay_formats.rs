@@ -177,7 +177,7 @@ fn sample(format: &str) -> &'static str {
     SAMPLES.iter().find(|sample| sample.0 == format).expect("it is there").1
 }
 
-/// Returns the recognised format, and the keys of the requests.
+/// Returns the recognized format, and the keys of the requests.
 #[track_caller]
 fn keys(log: &[u8], key: &str, more: &[&str]) -> (String, Vec<String>) {
     let args = [&["--limit", "1/h", "--key", key][..], more].concat();
@@ -200,7 +200,7 @@ fn address_field(format: &str) -> &'static str {
 }
 
 #[test]
-fn each_format_is_recognised_by_its_first_lines_in_its_documented_form() {
+fn each_format_is_recognized_by_its_first_lines_in_its_documented_form() {
     for (format, log, fields) in SAMPLES {
         let address = if format == "envoy" { "10.0.35.28" } else { "192.0.2.17" };
         let usual = [(address_field(format), address), ("path", "/a"), ("uri", "/a?b=c"), ("method", "GET")];
@@ -295,7 +295,7 @@ fn lines_that_docker_kubernetes_or_syslog_wrapped_are_unwrapped() {
 }
 
 #[test]
-fn the_json_log_of_the_proxy_is_recognised_in_every_wrapping() {
+fn the_json_log_of_the_proxy_is_recognized_in_every_wrapping() {
     let line = |(second, key): (u64, &str)| {
         format!(
             "{{\"time_ns\":{second}000000000,\"duration_ns\":1,\"ip\":\"192.0.2.1\",\"method\":\"GET\",\"host\":null,\

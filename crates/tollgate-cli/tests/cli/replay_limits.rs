@@ -469,6 +469,7 @@ mod config {
             "redis-lease = 5",
             "redis-max-unsynced = 5\nredis-deadline = \"9ms\"",
             "redis-share = 0.5\nredis-when-unavailable = \"local\"",
+            "redis-sentinel = \"redis://127.0.0.1:26379\"",
             "access-log-format = \"json\"",
             "log-key = \"/nowhere/log.key\"",
             "when-full = \"share\"",
@@ -478,8 +479,10 @@ mod config {
             let file = file.to_str().expect("UTF-8");
             for store in ["", "redis://127.0.0.1"] {
                 let mut replay = command(&[LOG, "--config", file, "--format", "json"]);
-                let output = replay.env("TOLLGATE_REDIS", store).output().expect("the program was built");
-                let report = json(&output);
+                for variable in ["TOLLGATE_REDIS", "TOLLGATE_REDIS_SENTINEL"] {
+                    replay.env(variable, store);
+                }
+                let report = json(&replay.output().expect("the program was built"));
                 assert!(report["results"][0]["denied"].as_u64() > Some(0), "{settings}: {report}");
             }
         }

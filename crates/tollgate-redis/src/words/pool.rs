@@ -2,8 +2,8 @@
 //!
 //! # State
 //!
-//! A pool contains two *leases*, so that the next lease can arrive while the last one is still
-//! being spent. Each lease is one word, which contains the number of tokens and the time until
+//! A pool contains two *leases* in two *places*, so that the next lease can arrive while the
+//! previous one is still being spent. Each lease is one word, which contains the number of tokens and the time until
 //! which they may be spent. The leases stay separate, because each has its own end.
 //!
 //! | bits | field |
@@ -35,7 +35,7 @@
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | *filled* | `fill`, on the lease | `give_back` | a thread that sees a new lease also sees the closing of the lease before it; otherwise a token that is given back would live as long as the new lease | `fill_races_give_back_and_no_token_outlives_its_lease` |
-//! | *asked* | `asked` | `ask` | the time of the last closing, which precedes the record that another lease is being closed | none: in loom a store takes effect where it is made, and never before an earlier store of another thread |
+//! | *asked* | `asked` | `ask` | the time of the last closing, which precedes the record that another lease is being closed | none: loom never makes a store visible before an earlier store of another thread |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
 

@@ -22,7 +22,7 @@ pub(crate) struct LogArgs {
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The format of the logs; 'auto' recognises it by the first lines of each log
+    /// The format of the logs; 'auto' recognizes it by the first lines of each log
     #[arg(long, value_parser = log_formats(), value_name = "FORMAT", default_value = AUTO, help_heading = "Log")]
     log_format: String,
 

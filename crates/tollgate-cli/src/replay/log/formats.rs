@@ -183,7 +183,7 @@ pub(crate) struct Dialect {
     /// the log's first record is used.
     pub(crate) fields: &'static [(&'static str, &'static [&'static str])],
     /// The prefix of the fields that contain request headers, if there are such fields. It is
-    /// followed by the capitalised name of the header, as in `User-Agent`.
+    /// followed by the capitalized name of the header, as in `User-Agent`.
     pub(crate) headers: Option<&'static str>,
 }
 

@@ -112,7 +112,7 @@ impl JsonRecords {
 }
 
 /// Finds the server that writes such records.
-pub(crate) fn recognise(line: &[u8], wanted: &Wanted) -> Format {
+pub(crate) fn recognize(line: &[u8], wanted: &Wanted) -> Format {
     let is_one = |dialect: &&Dialect| {
         let marks: Vec<String> = dialect.marks.iter().map(|&mark| mark.to_owned()).collect();
         let columns = JsonColumns::of(dialect, line, wanted);
@@ -216,7 +216,7 @@ impl JsonColumns {
             let of_dialect = match (theirs, header, dialect.headers) {
                 (Some(theirs), ..) => Some((*theirs.iter().find(has).unwrap_or(&theirs[0])).to_owned()),
                 (None, Some(header), Some(prefix)) if ours.is_none() => {
-                    Some(format!("{prefix}{}", capitalised(header)))
+                    Some(format!("{prefix}{}", capitalized(header)))
                 }
                 _ => None,
             };
@@ -253,7 +253,7 @@ impl JsonColumns {
 }
 
 /// Returns a header's name as Go writes it: `X-Api-Key`.
-fn capitalised(header: &str) -> String {
+fn capitalized(header: &str) -> String {
     let mut begins = true;
     let mut letter = |letter: char| {
         let written = if begins { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() };

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_recognised_by_its_magic_bytes_and_all_its_members_are_read() {
+    fn gzip_is_recognized_by_its_magic_bytes_and_all_its_members_are_read() {
         let mut packed = Vec::new();
         for part in ["one\ntw", "o\n"] {
             let mut encoder = flate2::write::GzEncoder::new(&mut packed, flate2::Compression::fast());

@@ -47,7 +47,7 @@ impl Records {
                 false => return Err(Unopened::Directive),
             },
             Some(format) => format,
-            None => recognise(&first, wanted).map_err(Unopened::NotARecord)?,
+            None => recognize(&first, wanted).map_err(Unopened::NotARecord)?,
         };
         let kind = match format {
             Format::Csv => Kind::Csv(Box::new(CsvRecords::open(&first, wanted)?)),
@@ -132,8 +132,8 @@ fn is_directive(line: &[u8]) -> bool {
     name > 0 && rest.get(name) == Some(&b':')
 }
 
-/// Recognises the format of a log from one of its lines.
-fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
+/// Recognizes the format of a log from one of its lines.
+fn recognize(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
     if [b"\xff\xfe", b"\xfe\xff"].iter().any(|mark| line.starts_with(*mark)) {
         return Err("the log begins with the byte order mark of UTF-16; convert it to UTF-8 first, as with \
                     iconv -f UTF-16 -t UTF-8"
@@ -142,10 +142,10 @@ fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
     if line.trim_ascii_start().starts_with(b"{") {
         return match line.windows(11).any(|name| name == b"\"MESSAGE\" :" || &name[..10] == b"\"MESSAGE\":") {
             true => Err("it is of the journal; unwrap its lines, as with journalctl -o cat".into()),
-            false => Ok(json::recognise(line, wanted)),
+            false => Ok(json::recognize(line, wanted)),
         };
     }
-    text::recognise(line).or_else(|reason| match csv::recognise_header(line, wanted.name_of("time")) {
+    text::recognize(line).or_else(|reason| match csv::recognise_header(line, wanted.name_of("time")) {
         Some(header) => header.map(|()| Format::Csv),
         None => Err(hint(line).unwrap_or_else(|| format!("as common: {reason}").into())),
     })
@@ -159,7 +159,7 @@ fn hint(line: &[u8]) -> Option<Reason> {
         let rest = &line[at..];
         let format = match rest.starts_with(b"{") && rest.ends_with(b"}") {
             true => Format::Json,
-            false => text::recognise(rest).ok()?,
+            false => text::recognize(rest).ok()?,
         };
         Some(Reason::from(format!(
             "behind its first {words} words it is {format}: unwrap its lines, as with sed -E 's/^([^ ]* ){{{words}}}//'"
@@ -196,7 +196,7 @@ mod tests {
         ];
         for &(line, format) in table {
             let wanted = wanted(&["ip"], Cost::One);
-            assert_eq!(recognise(line.as_bytes(), &wanted).ok(), format, "{line}");
+            assert_eq!(recognize(line.as_bytes(), &wanted).ok(), format, "{line}");
         }
     }
 

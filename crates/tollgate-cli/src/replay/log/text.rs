@@ -157,7 +157,7 @@ impl TextRecords {
 /// # Errors
 ///
 /// If no format matches, returns why the line is not in Common Log Format.
-pub(crate) fn recognise(line: &[u8]) -> Result<Format, Reason> {
+pub(crate) fn recognize(line: &[u8]) -> Result<Format, Reason> {
     let mut reason = Reason::from("it has no columns of any format");
     for text in &TEXTS {
         match is_one(line, text) {

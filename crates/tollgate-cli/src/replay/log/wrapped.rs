@@ -40,7 +40,7 @@ pub(crate) struct Unwrapper {
 }
 
 impl Unwrapper {
-    /// Recognises a line's wrapping. Returns `None` if the line is not wrapped.
+    /// Recognizes a line's wrapping. Returns `None` if the line is not wrapped.
     pub(crate) fn of(line: &[u8]) -> Option<Self> {
         let wrapping = WRAPPINGS.iter().find(|(unwrap, _)| unwrap(line).is_some())?;
         Some(Self { wrapping, parts: Default::default(), whole: Vec::new() })

@@ -73,7 +73,7 @@ impl Reader for Tracing<'_> {
         &mut self.logs
     }
 
-    fn recognise(&self, first: &[u8]) -> Result<(Format, Requests), Unopened> {
+    fn recognize(&self, first: &[u8]) -> Result<(Format, Requests), Unopened> {
         let LogSettings { format, wanted, .. } = &self.settings.log;
         Requests::with_fields(first, *format, wanted, &BESIDE)
     }
