@@ -4,6 +4,7 @@
 //! The keys are `LIMIT.outcome`, a string, and `LIMIT.remaining`, a number.
 
 use crate::abi::{self, EnvoyStream};
+use tollgate::DecisionSource;
 use tollgate_http::DecisionEvent;
 use tollgate_http::settings::LimitPart;
 
@@ -46,7 +47,8 @@ impl DecisionMetadata {
                 );
             }
         }
-        if let Some(decision) = event.decision {
+        // If a policy decided, it is unknown how many tokens are left.
+        if let Some(decision) = event.decision.filter(|it| it.source() != DecisionSource::Policy) {
             #[allow(clippy::cast_precision_loss)]
             let remaining = decision.remaining() as f64;
             // SAFETY: as above.

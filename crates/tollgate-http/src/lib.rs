@@ -62,7 +62,9 @@
 //!
 //! Each response contains the fields `RateLimit` and `RateLimit-Policy`, as defined by
 //! [draft-ietf-httpapi-ratelimit-headers][draft], with one item for each limit. (A refusal because
-//! the request has no key or the caller is blocked contains neither, because nothing was counted.)
+//! the request has no key or the caller is blocked contains neither, because nothing was counted.
+//! If a limit admits a request without counting it, because it is full or its store is unreachable,
+//! `RateLimit` has no item of that limit.)
 //!
 //! ```text
 //! RateLimit-Policy: "all";q=5000;w=1, "per-address";q=2;w=3600

@@ -150,11 +150,16 @@ fn a_silent_store_is_answered_for_after_the_deadline() {
     let limit = "limit = [\"a=2/1000d by ip\"]\nredis-when-unavailable";
     let [allow, deny, local] = ["allow", "deny", "local"].map(|policy| {
         let filter = format!("silent-{policy}");
-        load(&filter, &impatient(&store, &format!("{limit} = \"{policy}\"")))
+        let text = format!("{limit} = \"{policy}\"\ndynamic-metadata = \"tollgate.test\"");
+        load(&filter, &impatient(&store, &text))
     });
     store.stop();
     let begun = Instant::now();
     assert_eq!([status(&allow), status(&allow), status(&allow)], [200; 3]);
+    // Nothing counted these requests, so nothing is known of what is left.
+    let uncounted = allow.serve(&get("/"));
+    assert_eq!((uncounted.header("x-limit-a"), uncounted.header("ratelimit")), (Some("allowed/"), None));
+    assert!(uncounted.header("ratelimit-policy").is_some());
     assert!(begun.elapsed() >= Duration::from_millis(50), "{:?}", begun.elapsed());
     assert_eq!([status(&local), status(&local), status(&local)], [200, 200, 429]);
     let refused = deny.serve(&get("/"));

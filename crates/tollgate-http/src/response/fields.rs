@@ -21,7 +21,7 @@ use crate::limit::compiled::{Class, CompiledLimit};
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
 use std::io::Write;
-use tollgate::Decision;
+use tollgate::{Decision, DecisionSource};
 
 /// The text of a field, stored on the stack. Longer text is stored on the heap.
 pub(crate) type FieldText = SmallVec<[u8; 256]>;
@@ -162,9 +162,17 @@ impl LimitDecision<'_> {
     }
 }
 
-/// Skips the limits in shadow mode, which are not shown.
+/// Skips the limits in shadow mode, which are not shown, and the limits that did not count the
+/// request.
 fn shown<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -> impl Iterator<Item = LimitDecision<'r>> {
-    decisions.filter(|it| !it.limit.shadow)
+    decisions.filter(|it| !it.limit.shadow && is_counted(it.decision))
+}
+
+/// Returns whether a limiter has decided. A policy may also allow a request without a limiter,
+/// because the limiter is full or its store is unreachable. It is then unknown how many tokens the
+/// client has left.
+pub(super) fn is_counted(decision: &Decision) -> bool {
+    !decision.is_allowed() || decision.source() != DecisionSource::Policy
 }
 
 /// Returns the value of `RateLimit`, with one item for each limit.

@@ -86,11 +86,14 @@ impl HandlerLimit {
     }
 
     /// Adds the fields `RateLimit` and `RateLimit-Policy` to a response. Valid items that the
-    /// fields already have are kept. `quota` is the quota of the limiter, or of the caller's class
+    /// fields already have are kept. If a policy allowed the request without counting it, only
+    /// `RateLimit-Policy` gets an item. `quota` is the quota of the limiter, or of the caller's class
     /// or key.
     pub fn write_fields(&self, headers: &mut HeaderMap, quota: Quota, decision: &Decision) {
         let (mut state, mut policy) = (FieldText::new(), FieldText::new());
-        fields::put_item(&mut state, &self.quoted, decision, None);
+        if fields::is_counted(decision) {
+            fields::put_item(&mut state, &self.quoted, decision, None);
+        }
         policy::put_item(&mut policy, &self.quoted, quota);
         let (rate_limit, policy) = (fields::value(&state), fields::value(&policy));
         Fields { rate_limit, policy, ..Fields::default() }.write(headers, false);

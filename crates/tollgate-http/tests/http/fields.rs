@@ -162,6 +162,30 @@ fn no_time_is_told_where_no_wait_can_be_promised() {
 }
 
 #[test]
+fn nothing_is_told_of_a_limit_that_did_not_count_the_request() {
+    let site = site();
+    let full = Limiter::builder(Quota::per_hour(5)).clock(&site.clock).max_keys(1).when_full(WhenFull::Allow);
+    let limit = Limit::new("keyed", full.build().unwrap()).by(KeyBy::header("x-a"));
+    let all = Limit::new("all", site.single(Quota::per_hour(9)));
+    let site = site
+        .limit(limit.when_no_key(WhenNoKey::Deny))
+        .limit(all)
+        .with(|builder| builder.legacy_fields())
+        .run();
+    let counted = site.send(with(&[("x-a", "a")]));
+    assert_eq!(counted.items("ratelimit"), ["keyed r=4 t=720", "all r=8 t=400"]);
+    assert_eq!(counted.header("x-ratelimit-remaining"), Some("4"));
+    // The limiter has no room for another key, so it cannot count the tokens of that key.
+    let uncounted = site.send(with(&[("x-a", "b")]));
+    assert_eq!(
+        (uncounted.status.as_u16(), uncounted.items("ratelimit")),
+        (200, vec!["all r=7 t=400".into()])
+    );
+    assert_eq!(uncounted.header("x-ratelimit-remaining"), Some("7"));
+    assert_eq!(uncounted.items("ratelimit-policy").len(), 2);
+}
+
+#[test]
 fn older_fields_are_there_on_request_and_know_the_scarcest_limit() {
     let site = site();
     let (many, few) = (site.single(Quota::per_hour(100)), site.limiter(Quota::per_hour(4)));
