@@ -3,7 +3,7 @@
 use super::decisions::Decisions;
 use super::event::DecisionEvent;
 use super::listeners::Listeners;
-use super::pending_refunds::{PendingRefund, PendingRefunds};
+use super::pending_refunds::PendingRefunds;
 use crate::atomics::{AtomicBool, Relaxed};
 use crate::head::{RequestHead, Sources};
 use crate::key::parts::Key;
@@ -17,7 +17,7 @@ use crate::response::fields::{self, Fields, Legacy, LimitDecision};
 use crate::response::policy::Policy;
 use crate::response::refusal::{Refusal, RefusalReason};
 use crate::response::seconds;
-use crate::settle::running::LimitsAndListeners;
+use crate::settle::running::{LimitsAndListeners, PendingRefund};
 use bytes::Bytes;
 use http::{Extensions, Response, StatusCode};
 use smallvec::SmallVec;

@@ -2,11 +2,10 @@
 
 use crate::head::{RequestHead, ResponseHead};
 use crate::key::parts::Key;
-use crate::limit::any_limiter::{AnyLimiter, Owned, OwnedBound, OwnedShared};
+use crate::limit::any_limiter::AnyLimiter;
 use crate::limit::async_limiter::AsyncLimiter;
 use crate::response::fields;
-use crate::settle::charges::Charges;
-use crate::settle::running::{LimitsAndListeners, Reserved, Running};
+use crate::settle::running::{LimitsAndListeners, PendingRefund, Running};
 use futures_util::future::join_all;
 use http::Method;
 use smallvec::SmallVec;
@@ -14,20 +13,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::Decision;
-
-/// A charge, with its limit, class and key.
-pub(crate) struct PendingRefund {
-    pub(crate) limit: usize,
-    pub(crate) class: usize,
-    pub(crate) key: Key,
-    pub(crate) charge: Decision,
-    /// The cost that was charged, or that a policy admitted.
-    pub(crate) cost: u64,
-    /// The input part of the cost, if the response determines the rest.
-    pub(crate) input: u64,
-    /// The request's class in the limit's cost estimator.
-    pub(crate) estimated_as: Option<usize>,
-}
 
 /// A future of the refunds to shared limiters.
 pub type Refunds = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -70,39 +55,29 @@ impl PendingRefunds {
     /// the response body.
     pub(crate) fn settle(self, response: Option<ResponseHead<'_>>) -> Settled {
         let mut owed: Vec<(Arc<dyn AsyncLimiter>, Key, Decision)> = Vec::new();
-        let mut reserved = Vec::new();
+        let mut kept = Vec::new();
         let mut wait = 0;
-        for PendingRefund { limit: number, class, key, charge, cost, input, estimated_as } in self.pending {
-            let limit = &self.layer.limits[number];
+        for pending in self.pending {
+            let limit = &self.layer.limits[pending.limit];
             let keeps = match (response, &limit.charges) {
                 (Some(response), Some(charges)) => charges(response),
                 (None, Some(_)) => limit.keeps_on_error,
                 (_, None) => true,
             };
             if keeps {
-                wait = wait.max(fields::wait_for_more(limit, &charge));
+                wait = wait.max(fields::wait_for_more(limit, &pending.charge));
+                kept.push(pending);
+                continue;
             }
-            let limiter = match &limit.class(class).backend {
-                AnyLimiter::Local(limiter) if !keeps => {
-                    limiter.refund_n(&key.borrowed(), &charge, u64::MAX);
-                    continue;
-                }
-                AnyLimiter::Shared(limiter) if !keeps => {
-                    owed.push((Arc::clone(limiter), key, charge));
-                    continue;
-                }
-                AnyLimiter::Local(limiter) => Owned::Here(OwnedBound { limiter: Arc::clone(limiter), key }),
-                AnyLimiter::Shared(limiter) => {
-                    Owned::Shared(OwnedShared { limiter: Arc::clone(limiter), key })
-                }
+            let PendingRefund { class, key, charge, .. } = pending;
+            match &limit.class(class).backend {
+                AnyLimiter::Local(limiter) => limiter.refund_n(&key.borrowed(), &charge, u64::MAX),
+                AnyLimiter::Shared(limiter) => owed.push((Arc::clone(limiter), key, charge)),
                 // A response changes neither shared permits nor limits that count nothing.
-                AnyLimiter::SharedInFlight(_) | AnyLimiter::Unlimited | AnyLimiter::Blocked => continue,
-            };
-            let charges = Charges::of(cost, charge);
-            reserved.push(Reserved { limit: number, class, limiter, charges, input, estimated_as });
+                AnyLimiter::SharedInFlight(_) | AnyLimiter::Unlimited | AnyLimiter::Blocked => {}
+            }
         }
-        let running =
-            response.and_then(|response| Running::begin(self.layer, &self.method, reserved, response));
+        let running = response.and_then(|response| Running::begin(self.layer, &self.method, kept, response));
         if owed.is_empty() {
             return Settled { refunds: None, wait, running };
         }

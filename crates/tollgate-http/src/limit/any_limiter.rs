@@ -213,12 +213,6 @@ impl Chargeable for Bound<'_> {
     }
 }
 
-/// A limiter, paired with a request's key, used for charges that outlive the request.
-pub(crate) enum Owned {
-    Here(OwnedBound),
-    Shared(OwnedShared),
-}
-
 /// A shared limiter, paired with a request's key, used for charges that outlive the request.
 pub(crate) struct OwnedShared {
     pub(crate) limiter: Arc<dyn AsyncLimiter>,

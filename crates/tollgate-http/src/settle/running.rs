@@ -33,7 +33,8 @@ use super::shared::SharedHold;
 use crate::check::event::SettleEvent;
 use crate::check::listeners::Listeners;
 use crate::head::{ResponseHead, number};
-use crate::limit::any_limiter::{Owned, OwnedBound};
+use crate::key::parts::Key;
+use crate::limit::any_limiter::{AnyLimiter, OwnedBound, OwnedShared};
 use crate::limit::compiled::CompiledLimit;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
@@ -45,13 +46,15 @@ use std::mem;
 use std::sync::Arc;
 use tollgate::{Charge, Chargeable, Decision, Settlement, check_all};
 
-/// A charge that the response will settle.
-pub(crate) struct Reserved {
+/// A charge that the response may refund or settle, with its limit, class and key.
+pub(crate) struct PendingRefund {
     pub(crate) limit: usize,
     pub(crate) class: usize,
-    pub(crate) limiter: Owned,
-    pub(crate) charges: Charges,
-    /// The input part of the cost, which is added to the count.
+    pub(crate) key: Key,
+    pub(crate) charge: Decision,
+    /// The cost that was charged, or that a policy admitted.
+    pub(crate) cost: u64,
+    /// The input part of the cost, which is added to the count of the response.
     pub(crate) input: u64,
     /// The request's class in the limit's cost estimator.
     pub(crate) estimated_as: Option<usize>,
@@ -121,11 +124,11 @@ impl Running {
     pub(crate) fn begin(
         layer: LimitsAndListeners,
         method: &Method,
-        reserved: impl IntoIterator<Item = Reserved>,
+        kept: impl IntoIterator<Item = PendingRefund>,
         head: ResponseHead<'_>,
     ) -> Option<Box<Self>> {
         let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
-        for Reserved { limit, class, limiter, charges, input, estimated_as } in reserved {
+        for PendingRefund { limit, class, key, charge, cost, input, estimated_as } in kept {
             let Some(settle) = &layer.limits[limit].settle else { continue };
             let stated = settle.sources.iter().map(|source| match source {
                 CostSource::Header(name) => number(head.headers(), name),
@@ -133,9 +136,17 @@ impl Running {
             });
             let (settle, stated) = (Arc::clone(settle), stated.collect());
             let cuts = settle.cuts && !layer.limits[limit].shadow;
-            let held = match limiter {
-                Owned::Here(bound) => LimitCharges::Here(bound, charges),
-                Owned::Shared(shared) => LimitCharges::Shared(SharedHold::start(shared, charges, cuts)),
+            let charges = Charges::of(cost, charge);
+            let held = match &layer.limits[limit].class(class).backend {
+                AnyLimiter::Local(limiter) => {
+                    LimitCharges::Here(OwnedBound { limiter: Arc::clone(limiter), key }, charges)
+                }
+                AnyLimiter::Shared(limiter) => {
+                    let shared = OwnedShared { limiter: Arc::clone(limiter), key };
+                    LimitCharges::Shared(SharedHold::start(shared, charges, cuts))
+                }
+                // The cost of a response changes neither shared permits nor limits that count nothing.
+                AnyLimiter::SharedInFlight(_) | AnyLimiter::Unlimited | AnyLimiter::Blocked => continue,
             };
             let part = Part { limit, class, settle, cuts, held, input, estimated_as, stated, counted: 0 };
             if let Some(Some(actual)) = part.stated.first() {
