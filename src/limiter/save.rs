@@ -218,24 +218,32 @@ impl<K: ?Sized, S: Persist> Limiter<K, S> {
         SavedKeys::write(&self.store, &mut sink)?;
         sink.u8(u8::from(self.pauses.keys().is_some()))?;
         self.pauses.keys().map_or(Ok(()), |keys| SavedKeys::write(keys, &mut sink))?;
-        let (quota, state) = self.shared_state();
-        sink.quota(quota)?;
-        write_state(&state, &mut sink)?;
-        SavedAt::now(clock()).write(&mut sink)?;
-        sink.end()
+        let quota = || self.store.default_quota();
+        write_last(sink, self.method, quota, || self.visit_shared(|state| state.saved()), clock)
     }
+}
 
-    /// Returns the state of the keys without a slot, with the quota under which it was made.
-    fn shared_state(&self) -> (Quota, SavedState) {
-        loop {
-            let quota = self.store.default_quota();
-            let (rule, state) = self.visit_shared(|state| state.saved());
-            // If the rules differ, the quota has changed between the two calls.
-            if self.method.any(quota).is_ok_and(|enforced| enforced.rule == rule) {
-                return (quota, state);
-            }
+/// Writes the end of a file: a state without a key, with the quota under which it was made, and the
+/// time.
+fn write_last(
+    mut sink: FileWriter<'_>,
+    method: Method,
+    quota: impl Fn() -> Quota,
+    saved: impl Fn() -> (StateRule, SavedState),
+    clock: &dyn Fn() -> Tick,
+) -> io::Result<()> {
+    let (quota, state) = loop {
+        let quota = quota();
+        let (rule, state) = saved();
+        // If the rules differ, the quota has changed between the two calls.
+        if method.any(quota).is_ok_and(|enforced| enforced.rule == rule) {
+            break (quota, state);
         }
-    }
+    };
+    sink.quota(quota)?;
+    write_state(&state, &mut sink)?;
+    SavedAt::now(clock()).write(&mut sink)?;
+    sink.end()
 }
 
 impl<K: ?Sized, S: Persist> At<'_, Limiter<K, S>> {
@@ -280,18 +288,7 @@ impl SingleLimiter {
     fn save_by(&self, to: &mut dyn Write, clock: &dyn Fn() -> Tick) -> io::Result<()> {
         let mut sink = FileWriter::begin(to)?;
         Head::of(self.method).write(SINGLE, &mut sink)?;
-        let (quota, state) = loop {
-            let quota = self.quota();
-            let (rule, state) = self.saved();
-            // If the rules differ, the quota has changed between the two calls.
-            if self.method.any(quota).is_ok_and(|enforced| enforced.rule == rule) {
-                break (quota, state);
-            }
-        };
-        sink.quota(quota)?;
-        write_state(&state, &mut sink)?;
-        SavedAt::now(clock()).write(&mut sink)?;
-        sink.end()
+        write_last(sink, self.method, || self.quota(), || self.saved(), clock)
     }
 }
 
