@@ -1,6 +1,6 @@
 //! Tests waits that end in time, or are refused immediately.
 
-use crate::simulation::{Simulation, Sleep};
+use crate::simulation::{Simulation, Sleep, ms};
 use std::cell::{Cell, RefCell};
 use std::future::ready;
 use std::hash::Hash;
@@ -10,10 +10,6 @@ use tollgate::{
     Algorithm, Decision, DecisionParts, DecisionSource, Limiter, Quota, SingleLimiter, WindowAlign,
 };
 use tollgate_wait::{NextWaiter, Turn, WaitError, WaitQueue, Waitable};
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// An answer given to a caller, and the time at which the answer arrived.
 type Answer = Option<(Result<(), WaitError>, Duration)>;

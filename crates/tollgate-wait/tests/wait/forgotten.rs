@@ -1,6 +1,6 @@
 //! Tests waiters that do not act when their turn arrives.
 
-use crate::simulation::{Simulation, Sleep, TaskId};
+use crate::simulation::{Simulation, Sleep, TaskId, ms};
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,10 +10,6 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tollgate::{Quota, SingleLimiter, Tick};
 use tollgate_wait::WaitQueue;
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 type Starts = Rc<RefCell<Vec<(u64, Duration)>>>;
 

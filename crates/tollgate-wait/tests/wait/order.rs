@@ -1,6 +1,6 @@
 //! Tests the order in which waiters proceed, and the times at which they do.
 
-use crate::simulation::{Simulation, Sleep, TaskId};
+use crate::simulation::{Simulation, Sleep, TaskId, ms};
 use futures_util::FutureExt;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -9,10 +9,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use tollgate::{Algorithm, Limiter, Quota, WindowAlign};
 use tollgate_wait::{WaitError, WaitQueue};
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// The callers that have proceeded, with their times.
 type Starts = Rc<RefCell<Vec<(usize, Duration)>>>;

@@ -1,6 +1,6 @@
 //! Tests callers that obey a server's limits, in virtual time.
 
-use crate::simulation::{Simulation, Sleep};
+use crate::simulation::{Simulation, Sleep, ms};
 use futures_util::FutureExt;
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, Response, StatusCode};
@@ -12,10 +12,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 use tollgate::{Algorithm, Decision, Limiter, Quota, SingleLimiter, Tick, WindowAlign};
 use tollgate_wait::{Answer, NextWaiter, Paced, Turn, WaitError, WaitQueue, Waitable};
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 fn answer(status: u16, fields: &[(&str, &str)]) -> Answer {
     let mut headers = HeaderMap::new();

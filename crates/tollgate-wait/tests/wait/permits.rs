@@ -1,6 +1,6 @@
 //! Tests waiting for permits, alone and paired with a rate.
 
-use crate::simulation::{Simulation, Sleep, TaskId};
+use crate::simulation::{Simulation, Sleep, TaskId, ms};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::mem;
@@ -8,10 +8,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use tollgate::{Decision, InFlight, Limiter, Quota, SingleLimiter, Tick};
 use tollgate_wait::{WaitError, WaitQueue, Waitable};
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// A duration longer than any test.
 const LONG: Duration = Duration::from_secs(100 * 86_400);

@@ -13,6 +13,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tollgate::{ManualClock, Tick};
 
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
 pub(crate) type TaskId = u64;
 
 /// The wakers of timers, indexed by the end of the timer and a number.

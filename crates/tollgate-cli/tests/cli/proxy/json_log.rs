@@ -4,18 +4,11 @@
 use super::config::file;
 use super::running::{Proxy, until};
 use super::upstream::{Upstream, hello};
-use super::wire::{Reply, get, send};
+use super::wire::{Reply, get, scratch, send};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-fn scratch(test: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
-    let _ = fs::remove_file(&path);
-    path.into_os_string().into_string().unwrap()
-}
 
 fn lines(log: &str, count: usize) -> Vec<String> {
     let read = || fs::read_to_string(log).unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::arguments::refused;
 use super::running::{Proxy, until, within};
 use super::upstream::{Upstream, full, hello};
-use super::wire::{asking, get, metric_is, read_until};
+use super::wire::{asking, get, metric_is, read_until, scratch};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use std::collections::{BTreeSet, HashSet};
@@ -16,12 +16,6 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-
-fn scratch(test: &str) -> String {
-    let path = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
-    let _ = fs::remove_file(&path);
-    path.into_os_string().into_string().unwrap()
-}
 
 #[tokio::test]
 async fn the_access_log_can_be_replayed() {

@@ -2,10 +2,19 @@
 
 use super::running::within;
 use serde_json::Value;
+use std::fs;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+/// Returns the path of a file that does not exist yet.
+pub(super) fn scratch(test: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
+    let _ = fs::remove_file(&path);
+    path.into_os_string().into_string().unwrap()
+}
 
 /// A response: its status, its fields as received, and its body.
 #[derive(Debug)]
