@@ -129,13 +129,9 @@ pub fn set_allowances<'l>(
     limits: impl IntoIterator<Item = (&'l LimitPart, &'l LocalLimiter)>,
 ) -> Result<(), (String, QuotaError)> {
     let mut changed: Vec<(LocalLimiter, Allowance)> = Vec::new();
-    let of_class = |(limit, limiter): (&'l LimitPart, &'l LocalLimiter)| {
-        classes(limit).filter_map(move |(class, allowance)| {
-            let of_class = class.map_or_else(|| Some(limiter.clone()), |class| limiter.class(class));
-            Some((limit, of_class?, allowance))
-        })
-    };
-    for (limit, limiter, allowance) in limits.into_iter().flat_map(of_class) {
+    let all =
+        |(limit, limiter)| of_classes(limit, limiter).map(move |(of, allowance)| (limit, of, allowance));
+    for (limit, limiter, allowance) in limits.into_iter().flat_map(all) {
         let earlier = limiter.allowance();
         if earlier == allowance {
             continue;
@@ -246,6 +242,14 @@ pub fn classes(limit: &LimitPart) -> impl Iterator<Item = (Option<&str>, Allowan
     let default = (!limit.classes.is_empty()).then_some(DEFAULT);
     let others = limit.classes.iter().map(|(name, allowance)| (Some(&**name), *allowance));
     std::iter::once((default, limit.allowance)).chain(others)
+}
+
+/// Returns the limiter of each class of a limit, with the allowance of the class in the settings.
+pub fn of_classes<'l>(
+    limit: &'l LimitPart,
+    limiter: &'l LocalLimiter,
+) -> impl Iterator<Item = (LocalLimiter, Allowance)> + 'l {
+    classes(limit).filter_map(|(class, allowance)| Some((limiter.class(class)?, allowance)))
 }
 
 /// Returns the maximum number of keys that each class of a limit may track.

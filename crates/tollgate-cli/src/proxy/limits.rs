@@ -1,12 +1,15 @@
 //! The proxy's limits, their limiters, and the layer that enforces the limits.
 
 use tollgate_http::program::{self, LocalLimiter, classes, key_text};
-use tollgate_http::settings::{Allowance, LayerSettings, LimitPart, SavedLimits};
+use tollgate_http::settings::{LayerSettings, LimitPart, SavedLimits};
 use tollgate_http::{Backend, BuildWarning, RateLimitBuilder, RateLimitLayer};
-use tollgate_redis::program::{SharedLimit, Store};
+use tollgate_redis::program::{SettingNames, SharedLimit, Store};
 
 use super::refusals::Refusals;
 use crate::failure::Failure;
+
+/// The names of the options for shared limits.
+pub const NAMES: SettingNames = SettingNames { prefix: "--", limit: |name| format!("--limit '{name}'") };
 
 /// The limiter of a limit.
 #[derive(Clone)]
@@ -23,13 +26,12 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns the limiter of each of a limit's classes, with the class's allowance in the
-    /// settings. Returns nothing if the limit is not local to this process.
-    pub(crate) fn local(&self, limit: &LimitPart) -> impl Iterator<Item = (LocalLimiter, Allowance)> {
-        classes(limit).filter_map(move |(class, allowance)| match self {
-            Self::Local(limiter) => Some((of_class(limiter, class)?, allowance)),
+    /// Returns the limiter if it is local to this process.
+    pub(crate) fn local(&self) -> Option<&LocalLimiter> {
+        match self {
+            Self::Local(limiter) => Some(limiter),
             Self::Shared(_) => None,
-        })
+        }
     }
 }
 
@@ -52,15 +54,15 @@ pub(crate) fn is_shadow(settings: &LayerSettings, limit: &LimitPart) -> bool {
     settings.shadows.contains(&limit.text_name)
 }
 
-/// Returns a class's limiter. Without a class name, returns the limit's own limiter.
-pub(crate) fn of_class(limiter: &LocalLimiter, class: Option<&str>) -> Option<LocalLimiter> {
-    class.map_or_else(|| Some(limiter.clone()), |class| limiter.class(class))
-}
-
 impl Limits {
     /// Returns the limits with their limiters.
     pub fn iter(&self) -> impl Iterator<Item = (&LimitPart, &AnyLimiter)> {
         self.parts.iter().map(|(limit, limiter)| (limit, limiter))
+    }
+
+    /// Returns the limits that are local to this process, with their limiters.
+    pub(crate) fn local(&self) -> impl Iterator<Item = (&LimitPart, &LocalLimiter)> {
+        self.iter().filter_map(|(limit, limiter)| Some((limit, limiter.local()?)))
     }
 
     /// Returns the existing limiter that `limit` can take over. That limiter's limit must have the
@@ -93,11 +95,7 @@ impl Limits {
     /// Returns an error if a limiter cannot allocate memory for the change. In that case, all
     /// limiters keep their previous allowances.
     pub fn set_allowances(&self) -> Result<(), Failure> {
-        let local = self.iter().filter_map(|(limit, limiter)| match limiter {
-            AnyLimiter::Local(limiter) => Some((limit, limiter)),
-            AnyLimiter::Shared(_) => None,
-        });
-        program::set_allowances(local)
+        program::set_allowances(self.local())
             .map_err(|(limit, error)| Failure::refused(format!("--limit '{limit}': {error}")))
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use prometheus_client::metrics::counter::Counter;
 use tollgate::StateFile;
+use tollgate_http::program::of_classes;
 use tollgate_http::settings::SavedLimits;
 
 use super::limits::Limits;
@@ -93,7 +94,7 @@ fn refused(error: &io::Error) -> Failure {
 
 /// Returns a warning if no limit has counts that the file could contain.
 pub(crate) fn warning(settings: &ProxySettings, limits: &Limits) -> Option<&'static str> {
-    let mut local = limits.iter().flat_map(|(limit, limiter)| limiter.local(limit));
+    let mut local = limits.local().flat_map(|(limit, limiter)| of_classes(limit, limiter));
     (settings.state.is_some() && !local.any(|(_, allowance)| allowance.rate().is_some())).then_some(
         "--state keeps nothing, because no limit counts a rate in this proxy: limits that are shared through \
          --redis keep their counts there, and requests at once end with the proxy",

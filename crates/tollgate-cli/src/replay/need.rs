@@ -59,6 +59,5 @@ impl Need {
 
 /// Returns whether the limit itself, or any of its classes, limits requests in flight.
 fn has_places(part: &LimitPart) -> bool {
-    let others = part.classes.iter().map(|(_, allowance)| allowance);
-    std::iter::once(&part.allowance).chain(others).any(|it| matches!(it, Allowance::AtOnce(_)))
+    program::classes(part).any(|(_, allowance)| matches!(allowance, Allowance::AtOnce(_)))
 }

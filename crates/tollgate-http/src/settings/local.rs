@@ -204,10 +204,11 @@ impl From<LocalLimiter> for Backend {
 
 #[cfg(feature = "unstable-program")]
 impl LocalLimiter {
-    /// Returns the limiter of the class with this name, or `None` if there is no such class. All
-    /// other methods apply to a single class, which is the default class if the limiter was created
-    /// from settings.
-    pub fn class(&self, name: &str) -> Option<Self> {
+    /// Returns the limiter of the class with this name, or `None` if there is no such class. Without
+    /// a name, returns this limiter. All other methods apply to a single class, which is the default
+    /// class if the limiter was created from settings.
+    pub fn class(&self, name: Option<&str>) -> Option<Self> {
+        let Some(name) = name else { return Some(self.clone()) };
         let (_, class) = self.classes.iter().find(|(other, _)| other == name)?;
         Some(Self { key: Arc::clone(&self.key), default: class.clone(), classes: Vec::new() })
     }

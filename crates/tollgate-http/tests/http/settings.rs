@@ -69,8 +69,8 @@ fn the_classes_of_a_layer_from_settings_are_enforced_and_can_be_changed() {
             [200, 429, 200, 200, 429],
             "{algorithm}"
         );
-        let (free, paid) = (&limiters[0], limiters[0].class("paid").unwrap());
-        assert!(free.class("free").is_none());
+        let (free, paid) = (&limiters[0], limiters[0].class(Some("paid")).unwrap());
+        assert!(free.class(Some("free")).is_none());
         let key = Key::new("tier", [std::net::IpAddr::from([192, 0, 2, 1])]);
         paid.reset(&key);
         let peeked = [free, &paid].map(|class| class.peek(&key).unwrap().remaining());

@@ -6,9 +6,8 @@ use super::rule;
 use std::time::Duration;
 use tollgate::Quota;
 use tollgate_cli::failure::Failure;
-use tollgate_cli::proxy::limits::build;
+use tollgate_cli::proxy::limits::{NAMES, build};
 use tollgate_cli::proxy::parse_named_limit;
-use tollgate_cli::proxy::shared::NAMES;
 use tollgate_http::settings::{LayerSettings, LimitText, SavedLimits};
 use tollgate_redis::program::{Store, StoreSettings};
 

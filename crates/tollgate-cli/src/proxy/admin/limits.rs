@@ -19,13 +19,13 @@ use http_body_util::Full;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode};
 use serde_json::{Value, json};
 use tollgate::Decision;
-use tollgate_http::program::{self, KeyText, PartText, canonical_path, classes, key_text};
+use tollgate_http::program::{self, KeyText, PartText, canonical_path, classes, key_text, of_classes};
 use tollgate_http::settings::{LayerSettings, LimitPart};
 use tollgate_http::{Key, KeyBy, Metrics, PeerAddr, RequestHead};
 use tollgate_redis::program::SharedLimit;
 
 use crate::printable::{listed, printable};
-use crate::proxy::limits::{AnyLimiter, Limits, is_shadow, of_class};
+use crate::proxy::limits::{AnyLimiter, Limits, is_shadow};
 use crate::proxy::problem_details::problem_details;
 
 /// A response of the server for operators.
@@ -43,10 +43,8 @@ pub(super) fn list(
 }
 
 fn describe(settings: &LayerSettings, metrics: &Metrics, limit: &LimitPart, limiter: &AnyLimiter) -> Value {
-    let keys = limiter
-        .local(limit)
-        .filter_map(|(limiter, _)| Some(limiter.stats()?.keys))
-        .reduce(|sum, keys| sum + keys);
+    let local = limiter.local().into_iter().flat_map(|limiter| of_classes(limit, limiter));
+    let keys = local.filter_map(|(limiter, _)| Some(limiter.stats()?.keys)).reduce(|sum, keys| sum + keys);
     let classes = limit.classes.iter().map(|(class, allowed)| (class.clone(), allowed.to_string().into()));
     let classes: serde_json::Map<String, Value> = classes.collect();
     json!({
@@ -122,7 +120,7 @@ pub(super) async fn answer(
     match limiter {
         AnyLimiter::Local(limiter) => {
             // `which` has already checked that the limit has this class.
-            let limiter = of_class(limiter, which.class.as_deref()).unwrap_or_else(|| limiter.clone());
+            let limiter = limiter.class(which.class.as_deref()).unwrap_or_else(|| limiter.clone());
             match (reset, limiter.peek(&key)) {
                 (false, Some(peeked)) => state(&limit.name, which.class.as_deref(), &peeked),
                 (true, Some(_)) => {
