@@ -28,8 +28,8 @@ int main(void)
     }
 
     /* A check with a cost and without a decision. The key is a number. */
-    if (tollgate_check_u64(limiter, 42, 4, NULL) == TOLLGATE_DENIED)
-        puts("user 42: a cost of 4 is denied");
+    if (tollgate_check_u64(limiter, 42, 4, NULL) != TOLLGATE_ADMITTED)
+        puts("user 42: a cost of 4 is refused");
 
     /* Free the limiter after all threads have stopped using it. */
     tollgate_limiter_free(limiter);

@@ -2,11 +2,14 @@
  *
  * Results. A function that decides about a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED
  * (1); other functions return 0 for success. A negative number is an error. After an error, nothing
- * was charged, and nothing was written except the message. tollgate_strerror describes each
- * number. The library does not use errno.
+ * was charged, and nothing was written except the message, unless the error is TOLLGATE_ERR_PANIC.
+ * To refuse a request after an error, too, compare the result with TOLLGATE_ADMITTED.
+ * tollgate_strerror describes each number. Functions may change errno.
  *
  * Threads. The comment of each function states which threads may call it. No function waits for
- * another thread, except for tollgate_limiter_save, and the library starts no thread.
+ * another thread, except for tollgate_limiter_save, and the library starts no thread. Call no
+ * function in a signal handler, because a check may allocate, and do not cancel a thread
+ * (pthread_cancel) during a call.
  *
  * Keys. A key may be any bytes, including 0. A key of length 0 is a key like any other, and its
  * pointer may be NULL; use it for a limit on a single resource. Equal bytes are the same key, in C
@@ -19,10 +22,12 @@
  * version may append fields, for which zero means the behaviour of this version.
  *
  * Panics of the library do not unwind into C. The function returns TOLLGATE_ERR_PANIC, and its work
- * may be half done. If the system refuses memory for a small allocation, the process is aborted.
+ * may be half done. If the system refuses memory for a table of keys, the function returns an error.
+ * If it refuses any other memory, such as that of a list of quotas, the process is aborted.
  *
  * fork. In a child process, a limiter continues as an independent copy, whatever other threads of
- * the parent were doing. From then on, parent and child each count only their own admissions.
+ * the parent were doing, except for tollgate_limiter_save. From then on, parent and child each count
+ * only their own admissions.
  *
  * Unloading. dlclose leaves the shared library in memory, because threads that have used it run its
  * code when they end. */
@@ -64,19 +69,19 @@
 #define TOLLGATE_ERR_NULL -1
 
 /**
- * The `size` of a struct differs from its `sizeof`, or the length of a key exceeds the maximum
- * size of an object.
+ * The `size` of a struct differs from its `sizeof`, or the length of a key or of an array exceeds
+ * the maximum size of an object. A `size` that could be that of another version is not noticed.
  */
 #define TOLLGATE_ERR_SIZE -2
 
 /**
- * A quota or an option is out of range, or its text cannot be parsed. The message names the
- * setting, the allowed values, and the fix.
+ * A quota or an option is out of range, or its text cannot be parsed, or there is no memory for a
+ * new limiter. The message names the setting, the allowed values, and the fix.
  */
 #define TOLLGATE_ERR_SETTING -3
 
 /**
- * No memory is currently available for the change. The same call may succeed later.
+ * No memory is currently available for the change of a quota. The same call may succeed later.
  */
 #define TOLLGATE_ERR_MEMORY -4
 
@@ -145,10 +150,6 @@ typedef struct tollgate_options {
      * four times as much while the table grows. 0 means one million.
      */
     uint64_t max_keys;
-    /**
-     * The maximum number of tokens that a key may owe. 0 means none.
-     */
-    uint64_t max_debt;
     /**
      * "token-bucket" (the default), "leaky-bucket", "leaky-queue", "fixed-window" or
      * "sliding-window".
@@ -387,7 +388,9 @@ int tollgate_limiter_new(const char *quota,
  *
  * Until the handle is freed, no other handle can use the file, in this or any other process. A
  * lock file, with the suffix ".lock", is created beside the file and never removed.
- * After a fork, only one of the two processes may save.
+ * After a fork, only one of the two processes may save, and the child only if no thread of the
+ * parent was saving at the fork. The file stays in use until both processes have ended or freed
+ * the handle.
  *
  * The time since the save is measured by the time of day. `tollgate_now` continues the time of the
  * saved limiter, or starts at 0 if none of the saved states still counts. If you pass your own
@@ -502,7 +505,9 @@ int tollgate_check_u64(const struct tollgate_limiter *limiter,
 /**
  * Like `tollgate_check_n`, but at a time that the caller passes. The time is in nanoseconds and
  * must be at most 2^61. Use this function to share one reading of `tollgate_now` among several
- * checks, for tests, or for timestamps from a log. Times may go backwards.
+ * checks, for tests, or for timestamps from a log. Times may go backwards. A time above 2^61 counts
+ * as 2^61. Use one clock for each limiter: after a charge at the time of another clock, which may be
+ * years ahead of `tollgate_now`, a check at `tollgate_now` may be denied for as long.
  *
  * Any number of threads may call this function at once. The library keeps neither the key nor the
  * decision.
@@ -592,7 +597,8 @@ int tollgate_refund_at(const struct tollgate_limiter *limiter,
  * Writes the result for each key to `results`, and the decision for each key to `decisions`.
  * Either pointer may be NULL. Set the `size` of the first decision, which applies to all
  * decisions. Returns `TOLLGATE_ADMITTED` if all keys are admitted, and `TOLLGATE_DENIED` if any
- * key is denied. If this function returns an error, no key is charged.
+ * key is denied. If this function returns an error other than `TOLLGATE_ERR_PANIC`, no key is
+ * charged.
  *
  * Any number of threads may call this function at once. The library keeps none of the arguments.
  * The function allocates a buffer.

@@ -72,7 +72,9 @@ pub unsafe extern "C" fn tollgate_limiter_new(
 ///
 /// Until the handle is freed, no other handle can use the file, in this or any other process. A
 /// lock file, with the suffix ".lock", is created beside the file and never removed.
-/// After a fork, only one of the two processes may save.
+/// After a fork, only one of the two processes may save, and the child only if no thread of the
+/// parent was saving at the fork. The file stays in use until both processes have ended or freed
+/// the handle.
 ///
 /// The time since the save is measured by the time of day. `tollgate_now` continues the time of the
 /// saved limiter, or starts at 0 if none of the saved states still counts. If you pass your own
@@ -258,7 +260,9 @@ pub unsafe extern "C" fn tollgate_check_u64(
 
 /// Like `tollgate_check_n`, but at a time that the caller passes. The time is in nanoseconds and
 /// must be at most 2^61. Use this function to share one reading of `tollgate_now` among several
-/// checks, for tests, or for timestamps from a log. Times may go backwards.
+/// checks, for tests, or for timestamps from a log. Times may go backwards. A time above 2^61 counts
+/// as 2^61. Use one clock for each limiter: after a charge at the time of another clock, which may be
+/// years ahead of `tollgate_now`, a check at `tollgate_now` may be denied for as long.
 ///
 /// Any number of threads may call this function at once. The library keeps neither the key nor the
 /// decision.
@@ -411,7 +415,8 @@ pub unsafe extern "C" fn tollgate_refund_at(
 /// Writes the result for each key to `results`, and the decision for each key to `decisions`.
 /// Either pointer may be NULL. Set the `size` of the first decision, which applies to all
 /// decisions. Returns `TOLLGATE_ADMITTED` if all keys are admitted, and `TOLLGATE_DENIED` if any
-/// key is denied. If this function returns an error, no key is charged.
+/// key is denied. If this function returns an error other than `TOLLGATE_ERR_PANIC`, no key is
+/// charged.
 ///
 /// Any number of threads may call this function at once. The library keeps none of the arguments.
 /// The function allocates a buffer.

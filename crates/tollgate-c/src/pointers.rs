@@ -195,7 +195,9 @@ pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Opti
     }
     // SAFETY: `size` is the first field of each version.
     let size = unsafe { options.cast::<usize>().read() };
-    if !(size_of::<usize>()..=MOST_BYTES).contains(&size) {
+    // The first version ends with `clock`. A smaller size is a mistake, such as the size of a pointer.
+    let first = offset_of!(tollgate_options, clock) + size_of::<*const c_char>();
+    if !(first..=MOST_BYTES).contains(&size) {
         return Err(TOLLGATE_ERR_SIZE);
     }
     // SAFETY: the caller promises that the struct has as many bytes.
@@ -205,7 +207,6 @@ pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Opti
     let mut own = tollgate_options {
         size,
         max_keys: 0,
-        max_debt: 0,
         algorithm: ptr::null(),
         when_full: ptr::null(),
         clock: ptr::null(),
@@ -218,7 +219,7 @@ pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Opti
     let when_full = unsafe { text_of(own.when_full) };
     // SAFETY: see above.
     let clock = unsafe { text_of(own.clock) };
-    Ok(Options { max_keys: own.max_keys, max_debt: own.max_debt, algorithm, when_full, clock })
+    Ok(Options { max_keys: own.max_keys, algorithm, when_full, clock })
 }
 
 /// A struct from C that the library will write to, or NULL.

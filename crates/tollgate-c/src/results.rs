@@ -14,13 +14,13 @@ pub const TOLLGATE_TOO_COSTLY: c_int = 2;
 
 /// A pointer is NULL where NULL is not allowed.
 pub const TOLLGATE_ERR_NULL: c_int = -1;
-/// The `size` of a struct differs from its `sizeof`, or the length of a key exceeds the maximum
-/// size of an object.
+/// The `size` of a struct differs from its `sizeof`, or the length of a key or of an array exceeds
+/// the maximum size of an object. A `size` that could be that of another version is not noticed.
 pub const TOLLGATE_ERR_SIZE: c_int = -2;
-/// A quota or an option is out of range, or its text cannot be parsed. The message names the
-/// setting, the allowed values, and the fix.
+/// A quota or an option is out of range, or its text cannot be parsed, or there is no memory for a
+/// new limiter. The message names the setting, the allowed values, and the fix.
 pub const TOLLGATE_ERR_SETTING: c_int = -3;
-/// No memory is currently available for the change. The same call may succeed later.
+/// No memory is currently available for the change of a quota. The same call may succeed later.
 pub const TOLLGATE_ERR_MEMORY: c_int = -4;
 /// A reserved field is not zero, or a struct from a newer version sets a field that this library
 /// does not support.
@@ -50,6 +50,7 @@ pub(crate) const fn text_of(result: c_int) -> &'static CStr {
     match result {
         TOLLGATE_ADMITTED => c"admitted",
         TOLLGATE_DENIED => c"denied",
+        TOLLGATE_TOO_COSTLY => c"denied: the cost exceeds the capacity",
         TOLLGATE_ERR_NULL => c"a pointer is NULL that must not be; only key pointers of length 0 may be",
         TOLLGATE_ERR_SIZE => {
             c"a size is wrong; set the field `size` of a struct to its sizeof, key lengths to at most SIZE_MAX / 2"

@@ -56,7 +56,6 @@ impl From<QuotaError> for Refusal {
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) max_keys: u64,
-    pub(crate) max_debt: u64,
     pub(crate) algorithm: Option<String>,
     pub(crate) when_full: Option<String>,
     pub(crate) clock: Option<String>,
@@ -93,9 +92,6 @@ fn builder(quota: Option<String>, options: &Options) -> Result<Builder<Limiter<[
     let mut builder = Limiter::<[u8]>::builder(self::quota(quota)?);
     if options.max_keys > 0 {
         builder = builder.max_keys(usize::try_from(options.max_keys).unwrap_or(usize::MAX));
-    }
-    if options.max_debt > 0 {
-        builder = builder.max_debt(options.max_debt);
     }
     if let Some(name) = &options.algorithm {
         let why = match name.parse() {
@@ -158,7 +154,6 @@ mod tests {
             ("5/4000d", plain(), &["too long", "shorter period"]),
             ("5/fortnight", plain(), &["\"fortnight\"", "allowed: ns, us, "]),
             ("5/s", Options { max_keys: u64::MAX, ..plain() }, &["max_keys ", "allowed: 1 to "]),
-            ("5/s", Options { max_debt: u64::MAX, ..plain() }, &["max_debt ", "allowed: 0 to "]),
             (
                 "5/s",
                 Options { algorithm: some("guess"), ..plain() },

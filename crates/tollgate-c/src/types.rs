@@ -58,8 +58,6 @@ pub struct tollgate_options {
     /// The maximum number of tracked keys, which bounds memory usage: 24 to 32 bytes per key, and
     /// four times as much while the table grows. 0 means one million.
     pub max_keys: u64,
-    /// The maximum number of tokens that a key may owe. 0 means none.
-    pub max_debt: u64,
     /// "token-bucket" (the default), "leaky-bucket", "leaky-queue", "fixed-window" or
     /// "sliding-window".
     pub algorithm: *const c_char,
@@ -253,7 +251,7 @@ mod tests {
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn structs_keep_their_sizes() {
-        assert_eq!(size_of::<tollgate_options>(), 48);
+        assert_eq!(size_of::<tollgate_options>(), 40);
         assert_eq!(size_of::<tollgate_decision>(), 144);
         assert_eq!(size_of::<tollgate_stats>(), 72);
         assert_eq!(size_of::<tollgate_charge>(), 56);

@@ -6,6 +6,6 @@ local per_client = tollgate.limit("per_client", "100/s burst 20")
 
 core.register_converters("per_client", function(key)
     local admitted, wait = per_client:check(key)
-    -- If the table is full, a new client's wait is not known.
+    -- No wait is known if the table is full, or if the cost is above the capacity.
     return admitted and 0 or wait or 60
 end)

@@ -38,12 +38,12 @@ static struct limit *find_or_make(const char *name, const char *quota, char *mes
 static int limit(lua_State *lua)
 {
     char message[200] = "no memory";
-    size_t length;
-    const char *name = luaL_checklstring(lua, 1, &length), *quota = luaL_checkstring(lua, 2);
+    size_t length, bytes;
+    const char *name = luaL_checklstring(lua, 1, &length), *quota = luaL_checklstring(lua, 2, &bytes);
     luaL_argcheck(lua, length < sizeof limits->name, 1, "longer than 63 bytes");
+    luaL_argcheck(lua, strlen(name) + strlen(quota) == length + bytes, 2, "a text with a zero byte");
     struct limit *found = find_or_make(name, quota, message, sizeof message);
-    if (found == NULL)
-        return luaL_error(lua, "limit %s: %s", name, message);
+    if (found == NULL) return luaL_error(lua, "limit %s: %s", name, message);
     if (strcmp(found->quota, quota) != 0)
         return luaL_error(lua, "limit %s: its quota is `%s`, not `%s`", name, found->quota, quota);
     *(struct limit **)lua_newuserdata(lua, sizeof found) = found;
@@ -58,11 +58,11 @@ static int check(lua_State *lua)
     struct limit *limit = *(struct limit **)luaL_checkudata(lua, 1, "tollgate.limit");
     size_t length;
     const char *key = luaL_checklstring(lua, 2, &length);
-    uint64_t cost = (uint64_t)luaL_optinteger(lua, 3, 1);
+    lua_Integer cost = luaL_optinteger(lua, 3, 1);
+    luaL_argcheck(lua, cost >= 0, 3, "negative");
     tollgate_decision decision = {.size = sizeof decision};
-    int result = tollgate_check_n(limit->limiter, key, length, cost, &decision);
-    if (result < 0)
-        return luaL_error(lua, "limit %s: %s", limit->name, tollgate_strerror(result));
+    int result = tollgate_check_n(limit->limiter, key, length, (uint64_t)cost, &decision);
+    if (result < 0) return luaL_error(lua, "limit %s: %s", limit->name, tollgate_strerror(result));
     lua_pushboolean(lua, result == TOLLGATE_ADMITTED);
     if (result == TOLLGATE_ADMITTED || decision.retry_after_ns == TOLLGATE_NEVER)
         return 1;

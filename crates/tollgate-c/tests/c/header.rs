@@ -10,11 +10,14 @@ const RULES: &str = "\
  *
  * Results. A function that decides about a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED
  * (1); other functions return 0 for success. A negative number is an error. After an error, nothing
- * was charged, and nothing was written except the message. tollgate_strerror describes each
- * number. The library does not use errno.
+ * was charged, and nothing was written except the message, unless the error is TOLLGATE_ERR_PANIC.
+ * To refuse a request after an error, too, compare the result with TOLLGATE_ADMITTED.
+ * tollgate_strerror describes each number. Functions may change errno.
  *
  * Threads. The comment of each function states which threads may call it. No function waits for
- * another thread, except for tollgate_limiter_save, and the library starts no thread.
+ * another thread, except for tollgate_limiter_save, and the library starts no thread. Call no
+ * function in a signal handler, because a check may allocate, and do not cancel a thread
+ * (pthread_cancel) during a call.
  *
  * Keys. A key may be any bytes, including 0. A key of length 0 is a key like any other, and its
  * pointer may be NULL; use it for a limit on a single resource. Equal bytes are the same key, in C
@@ -27,10 +30,12 @@ const RULES: &str = "\
  * version may append fields, for which zero means the behaviour of this version.
  *
  * Panics of the library do not unwind into C. The function returns TOLLGATE_ERR_PANIC, and its work
- * may be half done. If the system refuses memory for a small allocation, the process is aborted.
+ * may be half done. If the system refuses memory for a table of keys, the function returns an error.
+ * If it refuses any other memory, such as that of a list of quotas, the process is aborted.
  *
  * fork. In a child process, a limiter continues as an independent copy, whatever other threads of
- * the parent were doing. From then on, parent and child each count only their own admissions.
+ * the parent were doing, except for tollgate_limiter_save. From then on, parent and child each count
+ * only their own admissions.
  *
  * Unloading. dlclose leaves the shared library in memory, because threads that have used it run its
  * code when they end. */";

@@ -147,7 +147,7 @@ pub(crate) fn said_as_expected(said: &str) {
         // 36 s, minus the time that has passed.
         "alice: come back in ",
         "bob: go ahead, 2 more may follow at once",
-        "user 42: a cost of 4 is denied",
+        "user 42: a cost of 4 is refused",
     ];
     let said: Vec<_> = said.lines().collect();
     assert_eq!(said.len(), expected.len(), "{said:#?}");
