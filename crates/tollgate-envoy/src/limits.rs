@@ -273,7 +273,8 @@ impl Limits {
             let (what, limiter) = match (limit, &shared) {
                 (Some(limit), Some(shared)) => {
                     let (what, kept) = kept_shared(earlier, &settings.limits, shared, part);
-                    (what, PartLimiter::Shared(kept.unwrap_or_else(|| shared.part(limit))))
+                    let new = || shared.part(limit, part_of_client(earlier, shared, part));
+                    (what, PartLimiter::Shared(kept.unwrap_or_else(new)))
                 }
                 _ => {
                     let made = program::local_from(&behind_envoy, part, &mut saved)?;
@@ -551,6 +552,18 @@ fn kept_shared(
         false => "the settings of the store have changed, and its keys have the counts of that store",
     };
     (Some(what.to_owned()), None)
+}
+
+/// Finds the newest part in force with the name and the servers of a new limit.
+fn part_of_client<'l>(
+    earlier: &[&'l Limits],
+    shared: &SharedStore,
+    part: &LimitPart,
+) -> Option<&'l SharedPart> {
+    let has_servers = |it: &SharedStore| it.store().settings().is_at_same_servers(shared.store().settings());
+    let with_servers = earlier.iter().filter(|it| it.shared.as_ref().is_some_and(has_servers));
+    let named = with_servers.flat_map(|it| &it.parts).filter(|(it, _)| it.name == part.name);
+    named.filter_map(|(_, limiter)| limiter.shared()).map(|it| &**it).next()
 }
 
 /// Describes the changes of a limit that takes over a limiter, or returns `None` if its quotas are
