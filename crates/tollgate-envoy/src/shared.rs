@@ -59,14 +59,18 @@ pub(crate) struct SharedStore {
 }
 
 impl SharedStore {
-    /// Creates a store, which does not connect before it is started. If one of `others` is at the
-    /// same servers, uses its connection. If `is_serving` is false, the store never connects.
+    /// Creates a store, which does not connect before it is started. If `other` is given, uses its
+    /// connection, which must be to the same servers. If `is_serving` is false, the store never
+    /// connects.
     ///
     /// # Errors
     ///
     /// Returns an error if a setting is refused, or if there is no thread for the store.
-    pub(crate) fn new(settings: StoreSettings, others: &[&Self], is_serving: bool) -> Result<Self, String> {
-        let other = others.iter().find(|it| it.store.settings().is_at_same_servers(&settings));
+    pub(crate) fn new(
+        settings: StoreSettings,
+        other: Option<&Self>,
+        is_serving: bool,
+    ) -> Result<Self, String> {
         let store = Store::new(settings, NAMES, other.map(|other| &other.store))?;
         if !is_serving {
             return Ok(Self { store, watch: None, runtime: None });
@@ -82,6 +86,11 @@ impl SharedStore {
             runtime.wait_for(self.store.link());
             self.watch = Some(Arc::new(watch_connection(&self.store, runtime)));
         }
+    }
+
+    /// Returns whether the settings name the servers of this store.
+    pub(crate) fn is_at_same_servers(&self, settings: &StoreSettings) -> bool {
+        self.store.settings().is_at_same_servers(settings)
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -17,7 +17,7 @@ use crate::limit::any_limiter::AnyLimiter;
 use crate::limit::backend::Backend;
 use crate::limit::named::WhenNoKey;
 use crate::limit::permits::Permits;
-use crate::limit::saved::SavedLimits;
+use crate::limit::saved::{self, Savable, SavedLimits};
 use crate::metrics::Metrics;
 use crate::response::fields::Fields;
 use crate::settings::layer_settings::LayerSettings;
@@ -30,7 +30,9 @@ use crate::text::scope::Scope;
 use crate::warning::BuildWarning;
 use bytes::Bytes;
 use http::{HeaderName, Method, Request, Response};
+use std::collections::HashSet;
 use std::future::Future;
+use std::io::{self, Write};
 use std::mem;
 use std::net::IpAddr;
 use std::path::Path;
@@ -150,6 +152,31 @@ pub fn set_allowances<'l>(
         changed.push((limiter, earlier));
     }
     Ok(())
+}
+
+/// Returns the counts that no limit has continued, for limits that are created later, and what did
+/// not continue so far.
+pub fn remaining(saved: SavedLimits) -> (SavedLimits, Vec<BuildWarning>) {
+    saved.into_remaining()
+}
+
+/// Writes the counts of several layers like [`RateLimitLayer::save`], and then `rest`, which no
+/// limit has continued. If several of them contain a limit or a class, writes the first one.
+///
+/// # Errors
+///
+/// Returns the errors of `to`.
+pub fn save_all<'l>(
+    layers: impl Iterator<Item = &'l RateLimitLayer>,
+    rest: &SavedLimits,
+    to: &mut dyn Write,
+) -> io::Result<()> {
+    let rest = rest.savable();
+    let mut all: Vec<(&str, &Savable)> = layers.flat_map(RateLimitLayer::savable).collect();
+    all.extend(rest.iter().map(|(limit, savable)| (&**limit, savable)));
+    let mut names = HashSet::new();
+    all.retain(|(limit, savable)| names.insert((*limit, savable.class.as_deref())));
+    saved::write(all.iter().copied(), to)
 }
 
 /// Returns what did not continue, after all limiters were created.
