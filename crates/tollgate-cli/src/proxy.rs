@@ -82,7 +82,7 @@ impl Made {
     /// Returns an error if a limit cannot be enforced, or if the store's address is invalid.
     fn of(settings: &ProxySettings, saved: SavedLimits) -> Result<Self, Failure> {
         let limits = Arc::new(ArcSwap::<Limits>::default());
-        let store = settings.shared.clone().map(|shared| Store::new(shared, NAMES, []));
+        let store = settings.shared.clone().map(|shared| Store::new(shared, NAMES, None));
         let store = store.transpose().map_err(Failure::refused)?;
         let metrics = Arc::new(Metrics::new());
         limits.store(Arc::new(enforced::build(settings, store.as_ref(), None, saved, &metrics.decisions)?));

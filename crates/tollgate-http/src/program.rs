@@ -332,17 +332,8 @@ pub fn applicable<A>(
 
 /// Returns the files that a limit names: the files of known keys, and the file of the callers'
 /// classes.
-pub fn files(limit: &LimitText) -> impl Iterator<Item = &str> {
-    let parts = limit.key.iter().flat_map(|key| key.alternatives.iter().flatten());
-    let known = parts.filter_map(|part| match part {
-        PartText::Known { file, .. } => file.as_deref(),
-        _ => None,
-    });
-    let classes = match &limit.class_by {
-        Some(ClassByText::In { file, .. }) => Some(&**file),
-        Some(ClassByText::Header(_)) | None => None,
-    };
-    known.chain(classes)
+pub fn files(limit: &LimitText) -> Vec<String> {
+    limit.clone().files_mut().map(mem::take).collect()
 }
 
 /// Returns the name of the header that contains the caller's class; `None` if the limit does not
