@@ -54,19 +54,12 @@ pub(crate) fn refused(error: &LayerError) -> Failure {
              front of this one"
         ),
         Fault::PathTemplate { why } => format!("--path-template: {why}"),
-        Fault::Shadow { name, limits } => {
+        fault @ (Fault::Shadow { name, limits } | Fault::ChargeIf { name, limits }) => {
+            let option = if matches!(fault, Fault::Shadow { .. }) { "--shadow" } else { "--charge-if" };
             let known = listed(limits.iter().map(String::as_bytes));
             let known = if known.is_empty() { "there is none".to_owned() } else { known };
             format!(
-                "invalid --shadow `{}`: expected the name of a --limit ({known})",
-                printable(name.as_bytes())
-            )
-        }
-        Fault::ChargeIf { name, limits } => {
-            let known = listed(limits.iter().map(String::as_bytes));
-            let known = if known.is_empty() { "there is none".to_owned() } else { known };
-            format!(
-                "invalid --charge-if `{}`: expected the name of a --limit ({known})",
+                "invalid {option} `{}`: expected the name of a --limit ({known})",
                 printable(name.as_bytes())
             )
         }

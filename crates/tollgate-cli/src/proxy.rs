@@ -38,7 +38,7 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tollgate_http::settings::{LayerSettings, LimitText, SavedLimits};
-use tollgate_http::{BuildWarning, program};
+use tollgate_http::{BuildWarning, ForwardedField, program};
 use tollgate_redis::program::{SharedLimit, Store, StoreLine};
 
 use admin::{Admin, Health};
@@ -80,7 +80,7 @@ impl Made {
     /// Returns an error if a limit cannot be enforced, or if the store's address is invalid.
     fn of(settings: &ProxySettings, saved: SavedLimits) -> Result<Self, Failure> {
         let limits = Arc::new(ArcSwap::<Limits>::default());
-        let store = settings.shared.clone().map(|shared| Store::new(shared, NAMES, []));
+        let store = settings.shared.clone().map(|shared| Store::new(shared, NAMES, None));
         let store = store.transpose().map_err(Failure::refused)?;
         let metrics = Arc::new(Metrics::new());
         limits.store(Arc::new(enforced::build(settings, store.as_ref(), None, saved, &metrics.decisions)?));
@@ -284,6 +284,13 @@ fn log_limits(settings: &ProxySettings, limits: &Limits) {
 fn log_warnings(settings: &ProxySettings, limits: &Limits) {
     if let Some(warning) = state::warning(settings, limits) {
         log_line::warn(format_args!("{warning}"));
+    }
+    if let (ForwardedField::Single(field), None) = (&settings.origin.field, &settings.origin.trusted) {
+        log_line::warn(format_args!(
+            "--forwarded-field {field} names the client to the upstream only, because no proxy is trusted: if proxies \
+             in front of this one report the client in this field, name them in --trust or --trust-hops, or else each \
+             of them counts as one client"
+        ));
     }
     for warning in &limits.warnings {
         match warning {

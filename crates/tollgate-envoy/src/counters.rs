@@ -8,6 +8,7 @@
 use crate::abi::{self, EnvoyConfig, EnvoyStream};
 use std::ptr;
 use tollgate_http::DecisionEvent;
+use tollgate_http::program;
 use tollgate_http::settings::LimitPart;
 
 /// The possible outcomes of a limit.
@@ -37,24 +38,21 @@ impl Counters {
     ) -> Self {
         let mut rows = Vec::new();
         for (part, is_shared) in parts {
-            let default = (!part.classes.is_empty()).then_some("default");
-            let others = part.classes.iter().map(|(name, _)| Some(name.as_str()));
-            for class in std::iter::once(default).chain(others) {
+            for (class, _) in program::classes(part) {
                 let named = |outcome: &str| match class {
                     Some(class) => format!("tollgate.{filter}.{}.{class}.{outcome}", part.name),
                     None => format!("tollgate.{filter}.{}.{outcome}", part.name),
                 };
                 let has = |outcome: &str| is_shared || outcome != OF_STORES;
-                let ids =
-                    OUTCOMES.map(|outcome| has(outcome).then(|| define(config, &named(outcome))).flatten());
+                let ids = OUTCOMES
+                    .map(|outcome| has(outcome).then(|| define(config, &named(outcome), true)).flatten());
                 rows.push(Row { limit: part.name.clone(), class: class.map(str::to_owned), ids });
             }
         }
         Self(rows)
     }
 
-    /// Counts a decision about the request of a stream.
-    #[allow(unsafe_code)]
+    /// Counts a decision about the request of a stream, in a hook of the stream.
     pub(crate) fn count(&self, stream: *mut EnvoyStream, event: &DecisionEvent<'_>) {
         let Some(outcome) = event.outcome() else { return };
         // A request without a key has no class. It is counted in its limit's first row.
@@ -65,33 +63,39 @@ impl Counters {
         if let (Some(row), Some(place)) = (self.0.iter().find(of), place)
             && let Some(id) = row.ids[place]
         {
-            // SAFETY: the stream belongs to the running hook, and the stream's configuration
-            // contains the counter.
-            unsafe {
-                abi::envoy_dynamic_module_callback_http_filter_increment_counter(
-                    stream,
-                    id,
-                    ptr::null(),
-                    0,
-                    1,
-                );
-            }
+            add(stream, id, 1);
         }
     }
 }
 
+/// Defines a counter, or a gauge if the value does not only grow. `config` is either null or a
+/// configuration that is currently being created. Returns `None` if Envoy refuses the definition.
 #[allow(unsafe_code)]
-fn define(config: *mut EnvoyConfig, name: &str) -> Option<usize> {
+pub(crate) fn define(config: *mut EnvoyConfig, name: &str, grows: bool) -> Option<usize> {
     let mut id = 0;
-    // SAFETY: the configuration is being created, and the name and the number outlive the call.
-    let result = unsafe {
-        abi::envoy_dynamic_module_callback_http_filter_config_define_counter(
-            config,
-            name.into(),
-            ptr::null(),
-            0,
-            &raw mut id,
-        )
+    let define = match grows {
+        true => abi::envoy_dynamic_module_callback_http_filter_config_define_counter,
+        false => abi::envoy_dynamic_module_callback_http_filter_config_define_gauge,
     };
+    // SAFETY: the configuration is being created, and the name and the number outlive the call.
+    let result = unsafe { define(config, name.into(), ptr::null(), 0, &raw mut id) };
     (result == abi::SUCCESS).then_some(id)
+}
+
+/// Adds to a counter, in a hook of a stream whose configuration has defined the counter.
+#[allow(unsafe_code)]
+pub(crate) fn add(stream: *mut EnvoyStream, id: usize, by: u64) {
+    // SAFETY: the stream belongs to the running hook, and its configuration contains the counter.
+    unsafe {
+        abi::envoy_dynamic_module_callback_http_filter_increment_counter(stream, id, ptr::null(), 0, by);
+    }
+}
+
+/// Sets a gauge, in a hook of a stream whose configuration has defined the gauge.
+#[allow(unsafe_code)]
+pub(crate) fn set(stream: *mut EnvoyStream, id: usize, value: u64) {
+    // SAFETY: the stream belongs to the running hook, and its configuration contains the gauge.
+    unsafe {
+        abi::envoy_dynamic_module_callback_http_filter_set_gauge(stream, id, ptr::null(), 0, value);
+    }
 }

@@ -5,7 +5,9 @@
 //! The list contains the limits of all filters in Envoy, each with its `filter_name`. Its
 //! references are weak, so limits are dropped together with the last configuration that uses them.
 //! A lock protects the list. The lock is acquired when a configuration is created or discarded,
-//! never by a request.
+//! never by a request. It is not held while files are read, because a worker may release the last
+//! reference to a configuration, and would wait for the lock. The worker then also changes the
+//! quotas of the remaining limiters, which may take a while if they have many keys.
 //!
 //! # Reload
 //!
@@ -33,9 +35,10 @@ use crate::settings::Settings;
 use crate::shared::{NAMES, SharedFigures, SharedPart, SharedStore};
 use crate::state::{self, CountsFile, StateWriter};
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::ptr;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::EnterGuard;
 use tollgate_http::program::{self, Fault, LocalLimiter, key_text, printable};
 use tollgate_http::settings::{LayerSettings, LimitPart, SavedLimits};
@@ -95,8 +98,49 @@ enum FoundState {
     Opened(CountsFile),
 }
 
+/// The limits in force on which a new configuration builds.
+struct Earlier {
+    /// The limits of the same filter, newest first.
+    of_filter: Vec<Arc<Limits>>,
+    /// The newest limits of any filter with the same store.
+    with_store: Option<Arc<Limits>>,
+}
+
+impl Earlier {
+    /// Finds the limits for a new configuration with the file `path`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if another filter uses the file.
+    fn find(filter: &str, settings: &Settings, path: Option<&Path>) -> Result<Self, String> {
+        let in_force = in_force();
+        let all = || in_force.iter().rev().filter_map(Weak::upgrade);
+        if let Some(path) = path
+            && let Some(user) = all().find(|it| it.filter != filter && it.writes(path))
+        {
+            let [path, other] = [path.to_string_lossy().as_bytes(), user.filter.as_bytes()].map(printable);
+            return Err(format!(
+                "state `{path}` is the file of the filter {other}: expected a file for each filter_name"
+            ));
+        }
+        let has_store = |it: &Limits| Some(it.shared.as_ref()?.is_at_same_servers(settings.shared.as_ref()?));
+        let with_store = all().find(|it| has_store(it) == Some(true));
+        Ok(Self { of_filter: all().filter(|it| it.filter == filter).collect(), with_store })
+    }
+}
+
 /// The limits in force, oldest first.
 static IN_FORCE: Mutex<Vec<Weak<Limits>>> = Mutex::new(Vec::new());
+
+fn in_force() -> MutexGuard<'static, Vec<Weak<Limits>>> {
+    IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the layers of the limits in force that a file contains, newest first.
+fn layers_of_file(in_force: &[Weak<Limits>], path: &Path) -> Vec<RateLimitLayer> {
+    let of_file = in_force.iter().rev().filter_map(Weak::upgrade).filter(|it| it.writes(path));
+    of_file.filter_map(|it| it.saved_layer()).collect()
+}
 
 impl Limits {
     /// Creates a filter's limits and puts them in force. Logs how they differ from the earlier
@@ -111,31 +155,35 @@ impl Limits {
         settings: &Settings,
         config: *mut EnvoyConfig,
     ) -> Result<Arc<Self>, String> {
-        let mut in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
-        in_force.retain(|limits| limits.strong_count() > 0);
-        let all: Vec<Arc<Self>> = in_force.iter().rev().filter_map(Weak::upgrade).collect();
-        let earlier: Vec<&Self> = all.iter().map(|it| &**it).filter(|it| it.filter == filter).collect();
-        let is_serving = settings.own.state.is_none() || !is_validation_mode();
-        let (state, saved) = match &settings.own.state {
-            Some(path) => Self::find_state(filter, path, is_serving, &all)?,
+        let path = settings.own.state.as_deref().map(state::canonical);
+        // Envoy creates one configuration at a time, so only `unload` changes the list meanwhile.
+        let Earlier { of_filter, with_store } = Earlier::find(filter, settings, path.as_deref())?;
+        let earlier: Vec<&Self> = of_filter.iter().map(|it| &**it).collect();
+        let is_serving = path.is_none() || !is_validation_mode();
+        let (state, saved) = match path {
+            Some(path) => Self::find_state(filter, path, is_serving, &earlier)?,
             None => (FoundState::None, SavedLimits::default()),
         };
         let shared = settings.shared.clone().map(|shared| {
-            let others: Vec<&SharedStore> = all.iter().filter_map(|it| it.shared.as_ref()).collect();
-            SharedStore::new(shared, &others, !is_validation_mode())
+            let other = with_store.as_ref().and_then(|it| it.shared.as_ref());
+            SharedStore::new(shared, other, !is_validation_mode())
         });
         let shared = shared.transpose()?;
-        let (mut limits, news) = Self::new(filter, settings, config, &earlier, saved, shared)?;
+        let (mut limits, rest, news) = Self::new(filter, settings, config, &earlier, saved, shared)?;
+        let mut in_force = in_force();
         limits.set_allowances(|_| true)?;
         // Nothing can be refused from here on.
         limits.shared.iter_mut().for_each(SharedStore::start);
+        let layer = limits.saved_layer().into_iter();
         limits.state = match state {
             FoundState::None => None,
             FoundState::InUse(state) => {
-                state.set_layer(&limits.layer);
+                state.add(layer.chain(layers_of_file(&in_force, state.path())).collect(), rest);
                 Some(state)
             }
-            FoundState::Opened(file) => Some(Arc::new(StateWriter::start(file, &limits.layer, is_serving))),
+            FoundState::Opened(file) => {
+                Some(Arc::new(StateWriter::start(file, layer.collect(), rest, is_serving)))
+            }
         };
         for line in news {
             log(INFO, format_args!("{line}"));
@@ -148,26 +196,26 @@ impl Limits {
     /// Takes a filter's limits out of force. Their limiters may also belong to other configurations
     /// of the filter, whose quotas then apply again.
     pub(crate) fn unload(limits: Arc<Self>) {
-        let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
-        let (filter, state) = (limits.filter.clone(), limits.state.clone());
+        let mut in_force = in_force();
+        // A new configuration that is being created may have another reference.
+        in_force.retain(|it| !ptr::eq(it.as_ptr(), Arc::as_ptr(&limits)));
+        let (filter, state, layer) = (limits.filter.clone(), limits.state.clone(), limits.saved_layer());
         let runtime = limits.runtime().cloned();
         limits.flush();
         drop(limits);
         let mut names = HashSet::new();
-        let mut newest = None;
         for remaining in in_force.iter().rev().filter_map(Weak::upgrade).filter(|it| it.filter == filter) {
             // If there is no memory for a change, the limiters keep their quotas.
             let _ = remaining.set_allowances(|part| names.insert(part.name.clone()));
-            let is_of_file = state.as_ref().is_some_and(|state| remaining.writes(state.path()));
-            newest = newest.or_else(|| is_of_file.then(|| remaining.layer.clone()));
         }
-        if let (Some(state), Some(layer)) = (&state, newest) {
-            state.set_layer(&layer);
-        }
+        let last_write = state.and_then(|state| {
+            state.remove(layer, layers_of_file(&in_force, state.path()));
+            state.is_of_this_thread().then(|| state.path().to_owned())
+        });
         // The last configuration of a file waits for the last write, and the last one with a store
         // waits for its thread. The list must not wait.
         drop(in_force);
-        drop(state);
+        last_write.as_deref().into_iter().for_each(state::wait_for_last_write);
         drop(runtime);
     }
 
@@ -193,15 +241,14 @@ impl Limits {
 
     /// Reads the figures of a filter's shared limits, for its next request.
     pub(crate) fn read_figures_now(filter: &str) {
-        let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
-        for limits in in_force.iter().filter_map(Weak::upgrade).filter(|it| it.filter == filter) {
+        for limits in in_force().iter().filter_map(Weak::upgrade).filter(|it| it.filter == filter) {
             limits.parts.iter().filter_map(|(_, limiter)| limiter.shared()).for_each(|it| it.read_now());
         }
     }
 
     /// Writes the counts of a filter to its files.
     pub(crate) fn write_now(filter: &str) {
-        let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_force = in_force();
         let limits = in_force.iter().filter_map(Weak::upgrade).filter(|it| it.filter == filter);
         let writes = limits.filter_map(|it| it.state.as_ref().map(|state| state.request_write()));
         let writes: Vec<Receiver<()>> = writes.collect();
@@ -212,6 +259,11 @@ impl Limits {
         }
     }
 
+    /// Returns the layer if the counts of its limits are in this process.
+    fn saved_layer(&self) -> Option<RateLimitLayer> {
+        self.shared.is_none().then(|| self.layer.clone())
+    }
+
     fn writes(&self, path: &Path) -> bool {
         self.state.as_ref().is_some_and(|state| state.path() == path)
     }
@@ -220,27 +272,23 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// Returns an error if another filter uses the file, or if the path is not that of a file.
+    /// Returns an error if the path is not that of a file.
     fn find_state(
         filter: &str,
-        path: &Path,
+        path: PathBuf,
         is_serving: bool,
-        all: &[Arc<Self>],
+        earlier: &[&Self],
     ) -> Result<(FoundState, SavedLimits), String> {
-        let path = state::canonical(path);
-        if let Some(user) = all.iter().find(|it| it.writes(&path)) {
-            if let (Some(state), true) = (&user.state, user.filter == filter) {
-                return Ok((FoundState::InUse(Arc::clone(state)), SavedLimits::default()));
-            }
-            let [path, other] = [path.to_string_lossy().as_bytes(), user.filter.as_bytes()].map(printable);
-            return Err(format!(
-                "state `{path}` is the file of the filter {other}: expected a file for each filter_name"
-            ));
+        let in_use = earlier.iter().filter_map(|it| it.state.as_ref()).find(|state| state.path() == path);
+        if let Some(state) = in_use {
+            return Ok((FoundState::InUse(Arc::clone(state)), state.rest()));
         }
+        state::wait_for_last_write(&path);
         let (file, saved) = CountsFile::open(filter, path, is_serving)?;
-        // The counts of an earlier configuration are newer than those of a file.
-        let is_first = all.iter().all(|it| it.filter != filter);
-        Ok((FoundState::Opened(file), if is_first { saved } else { SavedLimits::default() }))
+        // A later configuration may have limits that the file does not contain. The counts of an
+        // earlier configuration are newer than those of a file.
+        let saved = if earlier.is_empty() { saved } else { program::remaining(saved).0 };
+        Ok((FoundState::Opened(file), saved))
     }
 
     fn new(
@@ -250,7 +298,7 @@ impl Limits {
         earlier: &[&Self],
         mut saved: SavedLimits,
         shared: Option<SharedStore>,
-    ) -> Result<(Self, Vec<String>), String> {
+    ) -> Result<(Self, SavedLimits, Vec<String>), String> {
         let _entered = shared.as_ref().and_then(|shared| shared.runtime()).map(|runtime| runtime.enter());
         let mut parts: Vec<(LimitPart, PartLimiter)> = Vec::new();
         let mut news = Vec::new();
@@ -273,7 +321,8 @@ impl Limits {
             let (what, limiter) = match (limit, &shared) {
                 (Some(limit), Some(shared)) => {
                     let (what, kept) = kept_shared(earlier, &settings.limits, shared, part);
-                    (what, PartLimiter::Shared(kept.unwrap_or_else(|| shared.part(limit))))
+                    let new = || shared.part(limit, part_of_client(earlier, shared, part));
+                    (what, PartLimiter::Shared(kept.unwrap_or_else(new)))
                 }
                 _ => {
                     let made = program::local_from(&behind_envoy, part, &mut saved)?;
@@ -301,12 +350,15 @@ impl Limits {
         if let Some(shared) = &shared {
             shared.store().check_limits(parts.iter().map(|(part, _)| part))?;
         }
-        builder.warnings().iter().for_each(|warning| warn(filter, settings, warning));
-        warn_of_evasion(filter, settings);
-        warn_of_useless_state(filter, settings, &parts);
-        warn_of_charges(filter, settings);
-        let not_continued = program::not_continued(saved).into_iter();
-        news.extend(not_continued.map(|it| format!("filter {}: {it}", printable(filter.as_bytes()))));
+        let filter_name = printable(filter.as_bytes());
+        let warnings = builder.warnings();
+        let warnings = warnings.iter().filter_map(|warning| phrased(settings, warning));
+        let warnings = warnings.chain(evasions(settings));
+        for warning in warnings.chain(useless_state(settings, &parts)).chain(charges(settings)) {
+            log(WARN, format_args!("filter {filter_name}: {warning}"));
+        }
+        let (rest, not_continued) = program::remaining(saved);
+        news.extend(not_continued.iter().map(|warning| format!("filter {filter_name}: {warning}")));
         let head = HeadReader::new(filter, settings).map_err(refused)?;
         let metadata = settings.own.dynamic_metadata.as_deref();
         let metadata =
@@ -338,7 +390,7 @@ impl Limits {
             figures,
             shared,
         };
-        Ok((limits, news))
+        Ok((limits, rest, news))
     }
 
     /// Gives the limiter of each part that `is_due` selects, and each of its classes, the allowance
@@ -386,75 +438,59 @@ impl From<LayerError> for Refused {
     }
 }
 
-/// Logs a warning about a filter's limits, phrased in terms of the filter's settings.
-fn warn(filter: &str, settings: &Settings, warning: &BuildWarning) {
-    let filter = printable(filter.as_bytes());
-    let BuildWarning::InventedKey { limit, key } = warning else {
-        return log(WARN, format_args!("filter {filter}: {warning}"));
-    };
-    if !settings.own.of_envoy().any(|header| *key == format!("header `{header}`")) {
-        log(
-            WARN,
-            format_args!(
-                "filter {filter}: limit {limit} counts by {key}, which any client can invent: each \
-                 invented one has a new quota, enough of them leave no place for others, and a client \
-                 that names the one of another uses up that client's quota; say which are known \
-                 (known FILE), name paths in path-template, add the address (+ip), or name a header \
-                 that Envoy sets in trust-headers"
-            ),
-        );
-    }
+/// Returns a warning about a filter's limits, phrased in terms of the filter's settings. Returns
+/// `None` if a setting makes the warning pointless.
+fn phrased(settings: &Settings, warning: &BuildWarning) -> Option<String> {
+    let BuildWarning::InventedKey { limit, key } = warning else { return Some(warning.to_string()) };
+    let is_of_envoy = settings.own.of_envoy().any(|header| *key == format!("header `{header}`"));
+    (!is_of_envoy).then(|| {
+        format!(
+            "limit {limit} counts by {key}, which any client can invent: each \
+             invented one has a new quota, enough of them leave no place for others, and a client \
+             that names the one of another uses up that client's quota; say which are known \
+             (known FILE), name paths in path-template, add the address (+ip), or name a header \
+             that Envoy sets in trust-headers"
+        )
+    })
 }
 
-/// Logs the headers that allow any client to evade a limit.
-fn warn_of_evasion(filter: &str, settings: &Settings) {
+/// Returns a warning about each header that allows any client to evade a limit.
+fn evasions(settings: &Settings) -> impl Iterator<Item = String> {
     let of_limits = settings.limits.limits.iter().flat_map(|limit| {
         let name = format!("limit {} is for some requests", printable(limit.name.as_bytes()));
         program::scope_headers(limit).map(move |header| (name.clone(), header))
     });
     let exempt = settings.limits.except.iter().flat_map(program::headers_of_scope);
     let exempt = exempt.map(|header| ("except exempts some requests".to_owned(), header));
-    for (what, header) in of_limits.chain(exempt) {
-        if !settings.own.of_envoy().any(|it| it == header) {
-            let filter = printable(filter.as_bytes());
-            log(
-                WARN,
-                format_args!(
-                    "filter {filter}: {what} by the header `{header}`, which any client can write or leave out: let a \
-                     filter before this one set it in each request and name it in trust-headers, or use another condition"
-                ),
-            );
-        }
-    }
+    let of_clients = |header| !settings.own.of_envoy().any(|it| it == header);
+    of_limits.chain(exempt).filter(move |(_, header)| of_clients(*header)).map(|(what, header)| {
+        format!(
+            "{what} by the header `{header}`, which any client can write or leave out: let a \
+             filter before this one set it in each request and name it in trust-headers, or use another condition"
+        )
+    })
 }
 
-/// Logs a warning if no limit has counts that a file could contain.
-fn warn_of_useless_state(filter: &str, settings: &Settings, parts: &[(LimitPart, PartLimiter)]) {
+/// Returns a warning if no limit has counts that a file could contain.
+fn useless_state(settings: &Settings, parts: &[(LimitPart, PartLimiter)]) -> Option<String> {
     let local = parts.iter().filter(|(_, limiter)| limiter.local().is_some());
     let mut allowances = local.flat_map(|(part, _)| program::classes(part));
-    if settings.own.state.is_some() && !allowances.any(|(_, allowance)| allowance.rate().is_some()) {
-        let filter = printable(filter.as_bytes());
-        let why = match settings.shared {
-            Some(_) => "limits that are shared through redis keep their counts there: leave it out",
-            None => "requests at once end with Envoy: leave it out, or add a rate",
-        };
-        log(
-            WARN,
-            format_args!(
-                "filter {filter}: state keeps nothing, because no limit counts a rate in this Envoy, and {why}"
-            ),
-        );
-    }
+    let is_useless =
+        settings.own.state.is_some() && !allowances.any(|(_, allowance)| allowance.rate().is_some());
+    let why = match settings.shared {
+        Some(_) => "limits that are shared through redis keep their counts there: leave it out",
+        None => "requests at once end with Envoy: leave it out, or add a rate",
+    };
+    is_useless
+        .then(|| format!("state keeps nothing, because no limit counts a rate in this Envoy, and {why}"))
 }
 
-/// Logs a warning about each limit that may charge for other responses than those of `charge-if`.
-fn warn_of_charges(filter: &str, settings: &Settings) {
-    let Some(shared) = &settings.shared else { return };
-    for limit in settings.limits.charge_if.keys() {
-        if let Some(warning) = shared.charge_if_warning(NAMES, &printable(limit.as_bytes())) {
-            log(WARN, format_args!("filter {}: {warning}", printable(filter.as_bytes())));
-        }
-    }
+/// Returns a warning about each limit that may charge for other responses than those of
+/// `charge-if`.
+fn charges(settings: &Settings) -> impl Iterator<Item = String> {
+    let limits = settings.limits.charge_if.keys();
+    let shared = settings.shared.as_ref();
+    limits.filter_map(move |limit| shared?.charge_if_warning(NAMES, &printable(limit.as_bytes())))
 }
 
 /// Returns whether Envoy only validates its configuration. Must be called on Envoy's main thread.
@@ -551,6 +587,18 @@ fn kept_shared(
         false => "the settings of the store have changed, and its keys have the counts of that store",
     };
     (Some(what.to_owned()), None)
+}
+
+/// Finds the newest part in force with the name and the servers of a new limit.
+fn part_of_client<'l>(
+    earlier: &[&'l Limits],
+    shared: &SharedStore,
+    part: &LimitPart,
+) -> Option<&'l SharedPart> {
+    let has_servers = |it: &SharedStore| it.is_at_same_servers(shared.store().settings());
+    let with_servers = earlier.iter().filter(|it| it.shared.as_ref().is_some_and(has_servers));
+    let named = with_servers.flat_map(|it| &it.parts).filter(|(it, _)| it.name == part.name);
+    named.filter_map(|(_, limiter)| limiter.shared()).map(|it| &**it).next()
 }
 
 /// Describes the changes of a limit that takes over a limiter, or returns `None` if its quotas are

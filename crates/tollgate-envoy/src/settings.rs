@@ -5,15 +5,18 @@
 //! `google.protobuf.Struct` to JSON.
 
 use http::HeaderName;
+use http::header::HOST;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Error as _};
-use std::collections::BTreeMap;
-use std::fmt::Display;
+use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tollgate_http::ForwardedField;
-use tollgate_http::program::{class_header, files_relative_to, parse_time, printable};
+use tollgate_http::program::{
+    Fact, class_header, facts, facts_of_scope, files_relative_to, parse_time, printable,
+};
 use tollgate_http::settings::LayerSettings;
 use tollgate_redis::program::{self, StoreSettings, UnavailablePolicy};
 use toml::Spanned;
@@ -238,6 +241,16 @@ impl Settings {
                 ));
             }
         }
+        let of_limits = self.limits.limits.iter().flat_map(facts);
+        let facts: Vec<Fact> = of_limits.chain(self.limits.except.iter().flat_map(facts_of_scope)).collect();
+        let headers = facts.iter().flat_map(|fact| match fact {
+            Fact::Host => vec![HOST.as_str()],
+            other => other.headers(),
+        });
+        let read: BTreeSet<&str> = headers.collect();
+        let OwnSettings { trust_headers, route_metadata, .. } = &self.own;
+        unread("trust-headers", trust_headers, &read)?;
+        unread("route-metadata", route_metadata.iter().map(|(header, _)| header), &read)?;
         if self.own.dynamic_metadata.as_ref().is_some_and(String::is_empty) {
             return Err("dynamic-metadata is empty: expected a namespace, such as tollgate.edge".to_owned());
         }
@@ -246,6 +259,34 @@ impl Settings {
         }
         Ok(self)
     }
+}
+
+/// Checks the headers of a setting.
+///
+/// # Errors
+///
+/// Returns an error if a header stands twice, or if neither a limit nor `except` reads it. Such a
+/// header is most likely misspelled, and the header that was meant is then left to the clients.
+fn unread<'h>(
+    setting: &str,
+    headers: impl IntoIterator<Item = &'h HeaderName>,
+    read: &BTreeSet<&str>,
+) -> Result<(), String> {
+    let mut earlier = BTreeSet::new();
+    for header in headers {
+        if !earlier.insert(header.as_str()) {
+            return Err(format!("{setting} has `{header}` twice, in any case: expected each header once"));
+        }
+        if !read.contains(header.as_str()) {
+            let known = read.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ");
+            let known = if known.is_empty() { "they read none".to_owned() } else { known };
+            return Err(format!(
+                "{setting} has `{header}`, which neither a limit nor `except` reads: expected a header that they read \
+                 ({known}); correct the name, or leave it out"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn text<'t>(bytes: &'t [u8], name: &str) -> Result<&'t str, String> {
@@ -270,18 +311,17 @@ impl Document {
 
     fn json(text: &str, name: &str) -> Result<Self, String> {
         let wrong = |error: &dyn Display| format!("{name}: {error}");
-        let mut all: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(text).map_err(|error| wrong(&error))?;
+        let document = serde_json::from_str(text).map_err(|error| wrong(&error))?;
+        // The text begins with a brace.
+        let StrictValue(serde_json::Value::Object(mut all)) = document else {
+            return Err(wrong(&"expected a table"));
+        };
         let field = all.get("forwarded-field").and_then(serde_json::Value::as_str).map(str::to_owned);
         if let Some(why) = all.keys().find_map(|setting| not_here(setting, field.as_deref())) {
             return Err(wrong(&why));
         }
         if let Some(why) = misfit(all.keys()) {
             return Err(wrong(&why));
-        }
-        // An option without a value would count as missing.
-        if let Some((setting, _)) = all.iter().find(|(_, value)| value.is_null()) {
-            return Err(wrong(&format!("`{setting}` has no value: give it one, or leave `{setting}` out")));
         }
         let file = all.remove("file");
         let mut take = |names: &[&str]| -> serde_json::Map<_, _> {
@@ -374,6 +414,75 @@ fn not_here(setting: &str, field: Option<&str>) -> Option<String> {
     (!is_known).then(|| {
         format!("unknown setting `{shown}`: expected one of {}", known().collect::<Vec<_>>().join(", "))
     })
+}
+
+/// A JSON value in which each key of a table stands once and has a value.
+/// [`serde_json::Value`] would drop all but the last value of a key, and null would count as a
+/// setting that is left out.
+struct StrictValue(serde_json::Value);
+
+impl<'de> Deserialize<'de> for StrictValue {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictVisitor).map(Self)
+    }
+}
+
+struct StrictVisitor;
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = serde_json::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value in JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(serde_json::Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Self::Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(StrictValue(value)) = values.next_element()? {
+            all.push(value);
+        }
+        Ok(all.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut all = serde_json::Map::new();
+        while let Some((key, StrictValue(value))) = entries.next_entry::<String, _>()? {
+            let shown = printable(key.as_bytes());
+            if value.is_null() {
+                return Err(A::Error::custom(format!(
+                    "`{shown}` has no value: give it one, or leave `{shown}` out"
+                )));
+            }
+            if all.insert(key, value).is_some() {
+                return Err(A::Error::custom(format!("`{shown}` stands twice: expected it once")));
+            }
+        }
+        Ok(all.into())
+    }
 }
 
 /// Converts whole numbers in a value to integers. A `google.protobuf.Struct` contains only

@@ -13,12 +13,14 @@
 //!
 //! A figure that is published late is not lost: `published` never decreases, and the next
 //! publication adds what has grown since.
+//!
+//! A limit with new settings has a new limiter with the same connection. While the earlier
+//! configuration drains, both limiters read the figures of the connection. They share `published`
+//! for the figure that grows.
 
-#![allow(unsafe_code)]
-
-use crate::abi::{self, EnvoyConfig, EnvoyStream, INFO, WARN};
+use crate::abi::{EnvoyConfig, EnvoyStream, INFO, WARN};
+use crate::counters::{add, define, set};
 use crate::runtime::StoreRuntime;
-use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
@@ -31,6 +33,9 @@ use tollgate_redis::program::{SettingNames, SharedLimit, Store, StoreLine, Store
 
 /// How often figures are read. Envoy flushes its stats in the same interval by default.
 const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The only growing figure that all limits with one connection have in common.
+const OF_CLIENT: &str = "tollgate_store_breaker_trips";
 
 /// The names of the settings in a configuration.
 pub(crate) const NAMES: SettingNames = SettingNames { prefix: "", limit: |name| format!("limit `{name}`") };
@@ -54,14 +59,18 @@ pub(crate) struct SharedStore {
 }
 
 impl SharedStore {
-    /// Creates a store, which does not connect before it is started. If one of `others` is at the
-    /// same servers, uses its connection. If `is_serving` is false, the store never connects.
+    /// Creates a store, which does not connect before it is started. If `other` is given, uses its
+    /// connection, which must be to the same servers. If `is_serving` is false, the store never
+    /// connects.
     ///
     /// # Errors
     ///
     /// Returns an error if a setting is refused, or if there is no thread for the store.
-    pub(crate) fn new(settings: StoreSettings, others: &[&Self], is_serving: bool) -> Result<Self, String> {
-        let other = others.iter().find(|it| it.store.settings().is_at_same_servers(&settings));
+    pub(crate) fn new(
+        settings: StoreSettings,
+        other: Option<&Self>,
+        is_serving: bool,
+    ) -> Result<Self, String> {
         let store = Store::new(settings, NAMES, other.map(|other| &other.store))?;
         if !is_serving {
             return Ok(Self { store, watch: None, runtime: None });
@@ -79,6 +88,11 @@ impl SharedStore {
         }
     }
 
+    /// Returns whether the settings name the servers of this store.
+    pub(crate) fn is_at_same_servers(&self, settings: &StoreSettings) -> bool {
+        self.store.settings().is_at_same_servers(settings)
+    }
+
     pub(crate) fn store(&self) -> &Store {
         &self.store
     }
@@ -87,13 +101,18 @@ impl SharedStore {
         self.runtime.as_ref()
     }
 
-    /// Adds what a limit needs to its limiter.
-    pub(crate) fn part(&self, limit: SharedLimit) -> Arc<SharedPart> {
+    /// Adds what a limit needs to its limiter. `earlier` is a part in force that has the same name
+    /// and connection.
+    pub(crate) fn part(&self, limit: SharedLimit, earlier: Option<&SharedPart>) -> Arc<SharedPart> {
         let figures = limit.figures().into_iter().map(|figure| {
-            // The client may have counted for an earlier configuration.
             let (name, grows, now) = figure_parts(&figure);
-            let published = if grows { now } else { 0 };
-            PublishedFigure { name, grows, latest: AtomicU64::new(now), published: AtomicU64::new(published) }
+            let mut published = earlier.into_iter().flat_map(|part| &part.figures);
+            let published = published.find(|it| it.name == name && name == OF_CLIENT);
+            let published = published.map(|it| Arc::clone(&it.published));
+            // The client may have counted for another limit.
+            let published =
+                published.unwrap_or_else(|| Arc::new(AtomicU64::new(if grows { now } else { 0 })));
+            PublishedFigure { name, grows, latest: AtomicU64::new(now), published }
         });
         let figures = figures.collect();
         Arc::new_cyclic(|part: &Weak<SharedPart>| {
@@ -146,7 +165,7 @@ struct PublishedFigure {
     grows: bool,
     latest: AtomicU64,
     /// The part of a growing figure that Envoy's counter contains.
-    published: AtomicU64,
+    published: Arc<AtomicU64>,
 }
 
 impl SharedPart {
@@ -221,30 +240,5 @@ impl SharedFigures {
                 }
             }
         }
-    }
-}
-
-fn define(config: *mut EnvoyConfig, name: &str, grows: bool) -> Option<usize> {
-    let mut id = 0;
-    let define = match grows {
-        true => abi::envoy_dynamic_module_callback_http_filter_config_define_counter,
-        false => abi::envoy_dynamic_module_callback_http_filter_config_define_gauge,
-    };
-    // SAFETY: the configuration is being created, and the name and the number outlive the call.
-    let result = unsafe { define(config, name.into(), ptr::null(), 0, &raw mut id) };
-    (result == abi::SUCCESS).then_some(id)
-}
-
-fn add(stream: *mut EnvoyStream, id: usize, by: u64) {
-    // SAFETY: the stream belongs to the running hook, and its configuration contains the counter.
-    unsafe {
-        abi::envoy_dynamic_module_callback_http_filter_increment_counter(stream, id, ptr::null(), 0, by);
-    }
-}
-
-fn set(stream: *mut EnvoyStream, id: usize, value: u64) {
-    // SAFETY: the stream belongs to the running hook, and its configuration contains the gauge.
-    unsafe {
-        abi::envoy_dynamic_module_callback_http_filter_set_gauge(stream, id, ptr::null(), 0, value);
     }
 }

@@ -1,13 +1,22 @@
 //! Keeps the counts of a filter's limits in the file of the setting `state`, so that a restart of
 //! Envoy forgives no key.
 //!
+//! # Contents
+//!
+//! Several configurations may use a file: those of several listeners, and those of a listener that
+//! drains. The file contains each limit once, with its counts in the newest configuration that has
+//! the limit. Envoy discards its configurations one after the other when it ends, so a discarded
+//! configuration stays in the file until the next one is created. Counts that no configuration has
+//! continued yet stay in the file until its last configuration ends, because the listener that has
+//! the limit may arrive later.
+//!
 //! # Threads
 //!
 //! Each file has a thread, which writes the file every few seconds, and once more when the last
 //! configuration that uses the file ends. Each file has its own thread so that the thread ends
 //! together with its file, and a slow disk delays no other file. No worker waits for a write. Only
-//! Envoy's main thread waits, and only for the last write, because Envoy may be about to exit. It
-//! waits for at most [`PATIENCE`].
+//! Envoy's main thread waits, and only for the last write, because Envoy may be about to exit, or
+//! because the next configuration reads the file. It waits for at most [`PATIENCE`].
 //!
 //! # Hot restart
 //!
@@ -21,14 +30,15 @@ use crate::log::{ThreadLog, log};
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
+use std::mem;
 use std::path::{self, Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 use tollgate::StateFile;
 use tollgate_http::RateLimitLayer;
-use tollgate_http::program::printable;
+use tollgate_http::program::{self, printable};
 use tollgate_http::settings::SavedLimits;
 
 /// How often the file is written.
@@ -139,19 +149,19 @@ impl CountsFile {
         Ok(())
     }
 
-    /// Replaces the file with the counts of a layer.
-    fn replace(&mut self, layer: &RateLimitLayer) -> io::Result<()> {
+    /// Replaces the contents of the file.
+    fn replace(&mut self, contents: &Contents) -> io::Result<()> {
         self.lock()?;
         self.set_aside()?;
-        self.lock()?.write(|to| layer.save(to))
+        let layers = contents.layers.iter().chain(&contents.ended);
+        self.lock()?.write(|to| program::save_all(layers, &contents.rest, to))
     }
 
-    /// Writes the counts of a layer. Logs the first of several failures, and the first success
-    /// after them.
-    fn write(&mut self, layer: &RateLimitLayer) {
+    /// Writes the file. Logs the first of several failures, and the first success after them.
+    fn write(&mut self, contents: &Contents) {
         let shown = shown(&self.path);
         let before = self.last;
-        match self.replace(layer) {
+        match self.replace(contents) {
             Ok(()) => {
                 self.last = Outcome::Written;
                 match before {
@@ -194,12 +204,23 @@ impl CountsFile {
     }
 }
 
-/// Writes the counts of a filter's newest configuration to a file until it is dropped.
+/// The contents of a file.
+#[derive(Clone)]
+struct Contents {
+    /// The layers of the configurations in force, newest first.
+    layers: Vec<RateLimitLayer>,
+    /// The layers of the configurations that have ended since the newest one was created, which may
+    /// be all configurations if Envoy is about to exit. The last one to end is the first.
+    ended: Vec<RateLimitLayer>,
+    /// The counts that no configuration has continued.
+    rest: SavedLimits,
+}
+
+/// Writes the counts of a filter's configurations to a file until it is dropped.
 pub(crate) struct StateWriter {
     path: PathBuf,
     filter: String,
-    /// The layer of the newest configuration.
-    layer: Arc<Mutex<RateLimitLayer>>,
+    contents: Arc<Mutex<Contents>>,
     /// `None` if Envoy only validates its configuration, or if the thread could not be started.
     thread: Option<WriterThread>,
 }
@@ -219,22 +240,28 @@ enum Request {
 }
 
 impl StateWriter {
-    /// Starts the thread that writes a file, unless `is_serving` is false.
-    pub(crate) fn start(mut file: CountsFile, layer: &RateLimitLayer, is_serving: bool) -> Self {
-        let layer = Arc::new(Mutex::new(layer.clone()));
+    /// Starts the thread that writes a file for its first configuration, unless `is_serving` is
+    /// false. `rest` contains the counts that this configuration does not continue.
+    pub(crate) fn start(
+        mut file: CountsFile,
+        layers: Vec<RateLimitLayer>,
+        rest: SavedLimits,
+        is_serving: bool,
+    ) -> Self {
+        let contents = Arc::new(Mutex::new(Contents { layers, ended: Vec::new(), rest }));
         let (path, filter) = (file.path.clone(), file.filter.clone());
         if !is_serving {
-            return Self { path, filter, layer, thread: None };
+            return Self { path, filter, contents, thread: None };
         }
         // If this fails, the first write fails for the same reason.
         let _ = file.set_aside();
         let (requests, requested) = channel();
-        let (newest, thread_log) = (Arc::clone(&layer), file.log.clone());
+        let (newest, thread_log) = (Arc::clone(&contents), file.log.clone());
         let write_all = move || {
             loop {
                 let request = requested.recv_timeout(INTERVAL);
-                let layer = locked(&newest).clone();
-                file.write(&layer);
+                let contents = locked(&newest).clone();
+                file.write(&contents);
                 match request {
                     Err(RecvTimeoutError::Timeout) => {}
                     Ok(Request::Write(done)) => drop(done),
@@ -257,7 +284,7 @@ impl StateWriter {
         }
         let main = thread::current().id();
         let thread = started.ok().map(|_| WriterThread { requests, log: thread_log, main });
-        Self { path, filter, layer, thread }
+        Self { path, filter, contents, thread }
     }
 
     /// Returns the path of the file.
@@ -265,9 +292,28 @@ impl StateWriter {
         &self.path
     }
 
-    /// Changes the layer whose counts are written.
-    pub(crate) fn set_layer(&self, layer: &RateLimitLayer) {
-        *locked(&self.layer) = layer.clone();
+    /// Returns the counts that no configuration has continued.
+    pub(crate) fn rest(&self) -> SavedLimits {
+        locked(&self.contents).rest.clone()
+    }
+
+    /// Adds a configuration. `layers` contains the layers of all configurations in force, newest
+    /// first, and `rest` the counts that no configuration continues.
+    pub(crate) fn add(&self, layers: Vec<RateLimitLayer>, rest: SavedLimits) {
+        *locked(&self.contents) = Contents { layers, ended: Vec::new(), rest };
+    }
+
+    /// Keeps the layer of a configuration that ends, in case all others end as well. `layers`
+    /// contains the layers of the remaining configurations, newest first.
+    pub(crate) fn remove(&self, ended: Option<RateLimitLayer>, layers: Vec<RateLimitLayer>) {
+        let mut contents = locked(&self.contents);
+        contents.layers = layers;
+        contents.ended.splice(..0, ended);
+    }
+
+    /// Returns whether the current thread is Envoy's main thread, which waits for the last write.
+    pub(crate) fn is_of_this_thread(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.main == thread::current().id())
     }
 
     /// Requests a write now. The receiver is disconnected when the write has ended.
@@ -283,15 +329,44 @@ impl StateWriter {
 
 impl Drop for StateWriter {
     fn drop(&mut self) {
+        let rest = mem::take(&mut locked(&self.contents).rest);
+        for dropped in program::not_continued(rest) {
+            log(INFO, format_args!("filter {}: {dropped}", self.filter));
+        }
         let Some(thread) = &self.thread else { return };
         let (done, is_done) = channel();
         let _ = thread.requests.send(Request::End(done));
-        // A worker that destroys a configuration does not wait. Its last write is incomplete only
-        // if Envoy exits at the same moment.
-        let is_main = thread::current().id() == thread.main;
-        if is_main && is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            thread.log.close();
-            let (filter, path) = (&self.filter, shown(&self.path));
+        let mut all = locked(&LAST_WRITES);
+        all.retain(|it| it.is_done.try_recv() == Err(TryRecvError::Empty));
+        let (filter, path, log) = (self.filter.clone(), self.path.clone(), thread.log.clone());
+        all.push(LastWrite { filter, path, is_done, log });
+    }
+}
+
+/// The last write of a file, which may be under way.
+struct LastWrite {
+    filter: String,
+    path: PathBuf,
+    is_done: Receiver<()>,
+    log: ThreadLog,
+}
+
+static LAST_WRITES: Mutex<Vec<LastWrite>> = Mutex::new(Vec::new());
+
+/// Waits for the last write of a file, if it is under way, on Envoy's main thread. A worker that
+/// destroys a configuration does not wait. Its last write is incomplete only if Envoy exits at the
+/// same moment.
+pub(crate) fn wait_for_last_write(path: &Path) {
+    let mut all = locked(&LAST_WRITES);
+    let (of_file, others) = mem::take(&mut *all).into_iter().partition(|it| it.path == path);
+    *all = others;
+    drop(all);
+    let of_file: Vec<LastWrite> = of_file;
+    for LastWrite { filter, path, is_done, log: of_thread } in of_file {
+        if is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            // Envoy may destroy its log next.
+            of_thread.close();
+            let path = shown(&path);
             log(
                 WARN,
                 format_args!(

@@ -17,7 +17,7 @@ use crate::limit::any_limiter::AnyLimiter;
 use crate::limit::backend::Backend;
 use crate::limit::named::WhenNoKey;
 use crate::limit::permits::Permits;
-use crate::limit::saved::SavedLimits;
+use crate::limit::saved::{self, Savable, SavedLimits};
 use crate::metrics::Metrics;
 use crate::response::fields::Fields;
 use crate::settings::layer_settings::LayerSettings;
@@ -30,7 +30,9 @@ use crate::text::scope::Scope;
 use crate::warning::BuildWarning;
 use bytes::Bytes;
 use http::{HeaderName, Method, Request, Response};
+use std::collections::HashSet;
 use std::future::Future;
+use std::io::{self, Write};
 use std::mem;
 use std::net::IpAddr;
 use std::path::Path;
@@ -146,6 +148,31 @@ pub fn set_allowances<'l>(
         changed.push((limiter, earlier));
     }
     Ok(())
+}
+
+/// Returns the counts that no limit has continued, for limits that are created later, and what did
+/// not continue so far.
+pub fn remaining(saved: SavedLimits) -> (SavedLimits, Vec<BuildWarning>) {
+    saved.into_remaining()
+}
+
+/// Writes the counts of several layers like [`RateLimitLayer::save`], and then `rest`, which no
+/// limit has continued. If several of them contain a limit or a class, writes the first one.
+///
+/// # Errors
+///
+/// Returns the errors of `to`.
+pub fn save_all<'l>(
+    layers: impl Iterator<Item = &'l RateLimitLayer>,
+    rest: &SavedLimits,
+    to: &mut dyn Write,
+) -> io::Result<()> {
+    let rest = rest.savable();
+    let mut all: Vec<(&str, &Savable)> = layers.flat_map(RateLimitLayer::savable).collect();
+    all.extend(rest.iter().map(|(limit, savable)| (&**limit, savable)));
+    let mut names = HashSet::new();
+    all.retain(|(limit, savable)| names.insert((*limit, savable.class.as_deref())));
+    saved::write(all.iter().copied(), to)
 }
 
 /// Returns what did not continue, after all limiters were created.
@@ -309,17 +336,8 @@ pub fn applicable<A>(
 
 /// Returns the files that a limit names: the files of known keys, and the file of the callers'
 /// classes.
-pub fn files(limit: &LimitText) -> impl Iterator<Item = &str> {
-    let parts = limit.key.iter().flat_map(|key| key.alternatives.iter().flatten());
-    let known = parts.filter_map(|part| match part {
-        PartText::Known { file, .. } => file.as_deref(),
-        _ => None,
-    });
-    let classes = match &limit.class_by {
-        Some(ClassByText::In { file, .. }) => Some(&**file),
-        Some(ClassByText::Header(_)) | None => None,
-    };
-    known.chain(classes)
+pub fn files(limit: &LimitText) -> Vec<String> {
+    limit.clone().files_mut().map(mem::take).collect()
 }
 
 /// Returns the name of the header that contains the caller's class; `None` if the limit does not

@@ -200,21 +200,16 @@ fn master_name(address: &str) -> Result<String, &'static str> {
 }
 
 impl Store {
-    /// Creates a store. If one of `others` is at the same servers, uses its connection. Nothing is
-    /// connected yet.
+    /// Creates a store. If `other` is given, uses its connection, which must be to the same
+    /// servers. Nothing is connected yet.
     ///
     /// # Errors
     ///
     /// Returns an error if an address is invalid, or if settings exclude each other. The error
     /// contains no address.
-    pub fn new<'s>(
-        settings: StoreSettings,
-        names: SettingNames,
-        others: impl IntoIterator<Item = &'s Self>,
-    ) -> Result<Self, String> {
+    pub fn new(settings: StoreSettings, names: SettingNames, other: Option<&Self>) -> Result<Self, String> {
         let when_unavailable = settings.policy(names)?;
-        let connected = others.into_iter().find(|it| it.settings.is_at_same_servers(&settings));
-        let client = match connected {
+        let client = match other {
             Some(other) => other.client.clone(),
             None => settings.client(names)?,
         };

@@ -75,6 +75,25 @@ fn a_bad_configuration_is_refused_with_its_reason() {
         ("limit = [\"a=1/h by ip\"]\nroute-metadata = { x-t = \"tenant\" }", "expected NAMESPACE/KEY"),
         ("limit = [\"a=1/h class p 2/h by ip class by header x-plan\"]", "trust-headers = [\"x-plan\"]"),
         (
+            "limit = [\"a=1/h class p 2/h by ip class by header x-plan\"]\ntrust-headers = [\"x-plan\"]\n\
+             route-metadata = { x-paln = \"com.example/plan\" }",
+            "route-metadata has `x-paln`, which neither a limit nor `except` reads: expected a header that they read \
+             (`x-plan`)",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\ntrust-headers = [\"x-plan\"]",
+            "trust-headers has `x-plan`, which neither a limit nor `except` reads: expected a header that they read \
+             (they read none)",
+        ),
+        (
+            "limit = [\"a=1/h by header x-t or ip\"]\nroute-metadata = { x-t = \"c/t\", X-T = \"c/u\" }",
+            "route-metadata has `x-t` twice",
+        ),
+        (
+            "limit = [\"a=1/h by header x-t or ip\"]\ntrust-headers = [\"x-t\", \"X-T\"]",
+            "trust-headers has `x-t` twice",
+        ),
+        (
             "limit = [\"a=1/h by ip\"]\nredis-lease = 5",
             "`redis-lease` has no effect without `redis`: expected",
         ),
@@ -102,6 +121,31 @@ fn a_bad_configuration_is_refused_with_its_reason() {
         (
             "{\"limit\": [\"a=1/h by ip\"], \"redis\": null, \"redis-lease\": 20}",
             "`redis` has no value: give it one, or leave `redis` out",
+        ),
+        (
+            "{\"limit\": [{\"name\": \"a\", \"quota\": \"5/min\", \"by\": \"ip\", \"then\": null}]}",
+            "filter_config: `then` has no value: give it one, or leave `then` out",
+        ),
+        (
+            "{\"limit\": [\"a=1/h by ip\"], \"charge-if\": {\"a\": null}}",
+            "`a` has no value: give it one, or leave `a` out",
+        ),
+        ("{\"limit\": [\"a=1/h by ip\", null]}", "filter_config: `limit`: invalid type: null"),
+        (
+            "{\"limit\": [\"a=1/h by ip\"], \"status\": 503, \"status\": 429}",
+            "filter_config: `status` stands twice: expected it once",
+        ),
+        (
+            "{\"limit\": [{\"name\": \"a\", \"quota\": \"1/h\", \"quota\": \"9/h\", \"by\": \"ip\"}]}",
+            "`quota` stands twice",
+        ),
+        (
+            "{\"limit\": [\"a=1/h by ip\"], \"charge-if\": {\"a\": \"401\", \"a\": \"403\"}}",
+            "`a` stands twice",
+        ),
+        (
+            "{\"limit\": [\"a=1/h by header x-t or ip\"], \"route-metadata\": {\"x-t\": \"c/t\", \"x-t\": \"c/u\"}}",
+            "`x-t` stands twice",
         ),
         (
             "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"\nredis-deadline = \"soon\"",
@@ -364,6 +408,13 @@ fn a_header_by_which_clients_evade_a_limit_is_a_warning() {
     let _module =
         Module::load("kept-from", &format!("{config}\ntrust-headers = [\"x-beta\", \"x-staff\"]")).unwrap();
     assert_eq!(logged("filter kept-from"), "");
+}
+
+#[test]
+fn headers_that_limits_read_under_another_name_may_be_trusted() {
+    let config = "limit = [\"a=1/h by header Host else allow for preflight\"]\nexcept = [\"header x-staff\"]\n\
+        trust-headers = [\"host\", \"origin\", \"X-Staff\"]";
+    assert_eq!(Module::load("read", config).err(), None);
 }
 
 /// Returns the page's code blocks in this language.

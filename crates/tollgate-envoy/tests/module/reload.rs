@@ -1,6 +1,14 @@
 //! Tests configurations that replace each other, and configurations that are in use at the same
 //! time.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode, mkfifoat};
+
 use crate::host::{Answer, Module, get, logged};
 
 fn ask(module: &Module) -> Answer {
@@ -169,4 +177,26 @@ fn a_refused_configuration_changes_nothing() {
         Module::load("stays", "limit = [\"a=5/h by ip\", \"b=5/h by header x known /nowhere\"]").is_err()
     );
     assert_eq!(ask(&module).header("retry-after"), Some("3600"));
+}
+
+#[test]
+fn a_worker_waits_for_no_file_that_a_new_configuration_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("keys.txt");
+    mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
+    let discarded = Module::load("released", "limit = [\"a=1/h by ip\"]").unwrap();
+    let config = format!("limit = [\"a=1/h by header x-key known {} or ip\"]", pipe.display());
+    let loading = thread::spawn(move || Module::load("reading", &config).map(drop));
+    // The pipe opens when the configuration begins to read it.
+    let mut keys = OpenOptions::new().write(true).open(&pipe).unwrap();
+    let (done, is_done) = channel::<()>();
+    thread::spawn(move || {
+        drop(discarded);
+        drop(done);
+    });
+    let released = is_done.recv_timeout(Duration::from_secs(10));
+    keys.write_all(b"k1\n").unwrap();
+    drop(keys);
+    loading.join().unwrap().unwrap();
+    assert_eq!(released, Err(RecvTimeoutError::Disconnected), "the worker has waited");
 }

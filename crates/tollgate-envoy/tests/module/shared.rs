@@ -514,6 +514,25 @@ fn figures_of_a_client_are_counted_once_over_a_reload() {
     assert_eq!(after.counter("tollgate.reloaded.a.store-breaker-trips"), 0);
 }
 
+#[test]
+fn figures_of_a_client_are_counted_once_while_a_listener_drains() {
+    let _alone = alone();
+    let store = Server::start();
+    let text = |quota: &str| impatient(&store, &format!("limit = [\"a={quota}/1000d by ip\"]"));
+    let before = load("trips", &text("1000"));
+    let after = load("trips", &text("2000"));
+    store.kill();
+    let trips = || {
+        assert_eq!([status(&before), status(&after)], [200; 2]);
+        read_figures_now("trips");
+        assert_eq!([status(&before), status(&after)], [200; 2]);
+        let counters = [&before, &after].map(|it| it.counter("tollgate.trips.a.store-breaker-trips"));
+        counters.iter().sum::<u64>()
+    };
+    until("the breaker opens", || trips() > 0);
+    assert_eq!(trips(), 1);
+}
+
 /// The first case of a configuration with each kind of servers.
 #[test]
 fn sentinels_clusters_and_passwords_are_settings() {

@@ -115,8 +115,13 @@ fn the_file_stays_with_a_filter_whose_configuration_changes() {
     write_now("changing");
     let copy = files.folder.path().join("copy.state");
     fs::copy(files.path(), &copy).unwrap();
-    drop(Module::load("copied", &with_state("limit = [\"a=3/d by ip\", \"c=9/d by ip\"]", &copy)).unwrap());
+    let copied = Module::load("copied", &with_state("limit = [\"a=3/d by ip\", \"c=9/d by ip\"]", &copy));
     assert_eq!(said("copied"), [] as [&str; 0]);
+    drop(copied.unwrap());
+    // The file cannot tell the limits of a listener that drains from those of another listener.
+    let dropped = said("copied");
+    let [line] = &dropped[..] else { panic!("{dropped:?}") };
+    assert!(line.starts_with("the saved counts of limit \"b\" are dropped"), "{line}");
     drop(first);
     assert_eq!([status(&second), status(&second), status(&second)], [200, 200, 429]);
     let third = load("\"a=9/d by ip\", \"d=9/d by ip\"");
@@ -128,6 +133,93 @@ fn the_file_stays_with_a_filter_whose_configuration_changes() {
     let last = load("\"a=5/d by ip\", \"c=9/d by ip\"");
     assert_eq!(last.serve(&get("/")).header("ratelimit"), Some("\"a\";r=1;t=17280, \"c\";r=6;t=9600"));
     assert_eq!(said("changing"), [] as [&str; 0]);
+}
+
+/// Returns the `RateLimit` field of the response to a request.
+fn left(module: &Module) -> String {
+    module.serve(&get("/")).header("ratelimit").unwrap().to_owned()
+}
+
+#[test]
+fn listeners_with_different_limits_keep_their_counts_in_one_file() {
+    let files = Files::new();
+    let listener = |limit: &str| {
+        let config = files.config(&format!("limit = [\"{limit}=9/d by ip\"]"));
+        Module::load("listeners", &config).unwrap()
+    };
+    for turn in 1..=8 {
+        // Envoy may create and discard its listeners in any order.
+        let mut names = ["a", "b"];
+        names.rotate_left(turn / 2 % 2);
+        let mut listeners = names.map(|name| (name, listener(name)));
+        for (name, module) in &listeners {
+            let (left, begin) = (left(module), format!("\"{name}\";r={};", 9 - turn));
+            assert!(left.starts_with(&begin), "turn {turn}: {left}");
+        }
+        listeners.rotate_left(turn % 2);
+        let [first, second] = listeners;
+        drop(first);
+        drop(second);
+    }
+    assert_eq!(said("listeners"), [] as [&str; 0]);
+}
+
+#[test]
+fn counts_for_a_listener_that_arrives_late_stay_in_the_file() {
+    let files = Files::new();
+    let both = Module::load("late", &files.config("limit = [\"a=1/d by ip\", \"b=1/d by ip\"]")).unwrap();
+    assert_eq!(status(&both), 200);
+    drop(both);
+    let first = Module::load("late", &files.config("limit = [\"a=1/d by ip\"]")).unwrap();
+    write_now("late");
+    // A killed Envoy leaves such a file.
+    let copy = files.folder.path().join("copy.state");
+    fs::copy(files.path(), &copy).unwrap();
+    let killed = Module::load("late-copy", &with_state("limit = [\"b=1/d by ip\"]", &copy)).unwrap();
+    assert_eq!(status(&killed), 429);
+    assert!(Module::load("late", &files.config("limit = [\"b=1/d by ip\", \"b=2/d by ip\"]")).is_err());
+    let second = Module::load("late", &files.config("limit = [\"b=1/d by ip\"]")).unwrap();
+    assert_eq!([status(&first), status(&second)], [429, 429]);
+    drop((first, second));
+    assert!(!said("late").iter().any(|line| line.contains("dropped")), "{:?}", said("late"));
+}
+
+#[test]
+fn the_counts_in_force_are_those_in_the_file() {
+    let files = Files::new();
+    let load = |limit: &str| Module::load("keys", &files.config(&format!("limit = [\"{limit}\"]"))).unwrap();
+    let kept = load("a=1/d by ip");
+    // The newest configuration counts by another key, and Envoy discards it.
+    drop(load("a=1/d by ip+path"));
+    assert_eq!(status(&kept), 200);
+    drop(kept);
+    assert_eq!(status(&load("a=1/d by ip")), 429);
+}
+
+#[test]
+fn each_file_of_a_filter_is_read() {
+    let files = [Files::new(), Files::new()];
+    for expected in [200, 429] {
+        let [a, b] = ["a", "b"].map(|name| format!("limit = [\"{name}=1/d by ip\"]"));
+        let a = Module::load("two-files", &files[0].config(&a)).unwrap();
+        let b = Module::load("two-files", &files[1].config(&b)).unwrap();
+        assert_eq!([status(&a), status(&b)], [expected; 2]);
+    }
+    assert_eq!(said("two-files"), [] as [&str; 0]);
+}
+
+#[test]
+fn a_configuration_waits_for_the_last_write_of_its_file() {
+    let files = Files::new();
+    let config = files.config("limit = [\"a=1/d by header x-key\"]\ntrust-headers = [\"x-key\"]");
+    let module = Module::load("handed-over", &config).unwrap();
+    let of_key = |key: u32| get("/").with("x-key", &key.to_string());
+    // It takes a while to write so many keys.
+    (0..30_000).for_each(|key| assert_eq!(module.serve(&of_key(key)).status, 200));
+    thread::spawn(move || drop(module)).join().unwrap();
+    let next = Module::load("handed-over", &config).unwrap();
+    assert_eq!(next.serve(&of_key(0)).status, 429);
+    assert_eq!(said("handed-over"), [] as [&str; 0]);
 }
 
 #[test]

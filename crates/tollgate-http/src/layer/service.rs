@@ -16,7 +16,7 @@ use crate::check::wait::Checking;
 use crate::check::wait::checking;
 use crate::error::LayerError;
 use crate::head::RequestHead;
-use crate::limit::saved;
+use crate::limit::saved::{self, Savable};
 use crate::response::body::Body;
 #[cfg(feature = "unstable-program")]
 use http::request::Parts;
@@ -114,9 +114,13 @@ impl RateLimitLayer {
     /// This method takes no lock, and delays no check. It allocates memory for two blocks of 64 KiB
     /// and for about a thousand keys.
     pub fn save(&self, mut to: impl Write) -> io::Result<()> {
+        saved::write(self.savable(), &mut to)
+    }
+
+    /// Returns the limiters that a layer saves, each with the name of its limit.
+    pub(crate) fn savable(&self) -> impl Iterator<Item = (&str, &Savable)> + Clone {
         let limits = self.set.limits.iter();
-        let limits = limits.flat_map(|limit| limit.savable.iter().map(move |saved| (&*limit.name, saved)));
-        saved::write(limits, &mut to)
+        limits.flat_map(|limit| limit.savable.iter().map(move |saved| (&*limit.name, saved)))
     }
 }
 

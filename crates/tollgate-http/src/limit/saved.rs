@@ -54,7 +54,7 @@ pub(crate) struct StateName {
 /// The default value is the state of a layer that was never saved.
 #[derive(Clone, Default)]
 pub struct SavedLimits {
-    states: Vec<(StateName, Vec<u8>)>,
+    states: Vec<(StateName, Arc<[u8]>)>,
     /// Whether this was read from a file.
     is_saved: bool,
     warnings: Vec<BuildWarning>,
@@ -98,7 +98,7 @@ impl SavedLimits {
         take(from, &mut sum)?;
         let names: Option<Vec<StateName>> = serde_json::from_slice(&head).ok();
         let names = names.filter(|_| u64::from_le_bytes(sum) == checksum(&head)).ok_or_else(damaged)?;
-        let states = names.into_iter().map(|name| Ok((name, read_chunks(from)?)));
+        let states = names.into_iter().map(|name| Ok((name, read_chunks(from)?.into())));
         Ok(Self { states: states.collect::<Result<_, LoadError>>()?, is_saved: true, warnings: Vec::new() })
     }
 
@@ -110,7 +110,7 @@ impl SavedLimits {
         build: impl FnOnce() -> Result<L, ConfigError>,
     ) -> Result<L, ConfigError> {
         let is_its =
-            |(saved, _): &(StateName, Vec<u8>)| saved.limit == name.limit && saved.class == name.class;
+            |(saved, _): &(StateName, Arc<[u8]>)| saved.limit == name.limit && saved.class == name.class;
         let why = match self.states.iter().position(is_its).map(|place| self.states.swap_remove(place)) {
             Some((saved, _)) if saved.key != name.key => {
                 format!("its saved counts are by `{}`, and it counts by `{}` now", saved.key, name.key)
@@ -126,6 +126,23 @@ impl SavedLimits {
         let StateName { limit, class, .. } = name;
         self.warnings.push(BuildWarning::StartsFresh { limit, class, why });
         build()
+    }
+
+    /// Returns the counts that no limit has continued, and what did not continue so far. A limit
+    /// that is built later, and that these counts do not contain, is not worth a warning.
+    #[cfg(feature = "unstable-program")]
+    pub(crate) fn into_remaining(self) -> (Self, Vec<BuildWarning>) {
+        (Self { states: self.states, ..Self::default() }, self.warnings)
+    }
+
+    /// Returns these counts as they are saved again, each with the name of its limit.
+    #[cfg(feature = "unstable-program")]
+    pub(crate) fn savable(&self) -> Vec<(String, Savable)> {
+        let savable = |(name, state): (StateName, Arc<[u8]>)| {
+            let write: Box<WriteState> = Box::new(move |to| to.write_all(&state));
+            (name.limit, Savable { class: name.class, key: name.key.into(), write })
+        };
+        self.states.iter().cloned().map(savable).collect()
     }
 
     /// Returns what did not continue, after all limiters were built.

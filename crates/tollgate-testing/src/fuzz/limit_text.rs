@@ -80,7 +80,7 @@ fn enforced(limit: LimitText) {
         lease: None,
         max_unsynced: None,
     };
-    let store = Store::new(shared, NAMES, []).unwrap_or_else(|message| panic!("{message}"));
+    let store = Store::new(shared, NAMES, None).unwrap_or_else(|message| panic!("{message}"));
     for store in [None, Some(&store)] {
         match build(&settings, store, None, SavedLimits::default(), |builder, _| builder) {
             Ok(built) => assert!(built.layer.is_some() && !built.parts.is_empty()),

@@ -157,7 +157,7 @@ pub(crate) struct LoggedRequest {
 }
 
 /// A JSON line of the log.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct JsonLine<'l> {
     time_ns: i64,
     duration_ns: u64,
@@ -195,22 +195,8 @@ pub(crate) fn unread_line(format: LogFormat, client: IpAddr, status: StatusCode)
             format!("{client} - - [{at}] \"-\" {status} - \"-\" \"-\"\n").into_bytes()
         }
         LogFormat::Json(_) => {
-            let (ip, time_ns) = (client.to_string(), nanos(at));
-            let (method, host, path, refused_by) = (None, None, None, None);
-            let (duration_ns, bytes, limits) = (0, 0, &[][..]);
-            JsonLine {
-                time_ns,
-                duration_ns,
-                ip: Some(&ip),
-                method,
-                host,
-                path,
-                status,
-                bytes,
-                refused_by,
-                limits,
-            }
-            .written()
+            let ip = client.to_string();
+            JsonLine { time_ns: nanos(at), ip: Some(&ip), status, ..JsonLine::default() }.written()
         }
     }
 }

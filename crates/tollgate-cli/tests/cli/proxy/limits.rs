@@ -116,6 +116,23 @@ async fn behind_a_content_delivery_network_the_client_is_in_one_field() {
 }
 
 #[tokio::test]
+async fn a_field_in_which_no_trusted_proxy_reports_clients_is_a_warning() {
+    let upstream = Upstream::start(hello).await;
+    let warning = " WARN --forwarded-field x-real-ip names the client to the upstream only, because no proxy is trusted";
+    let field = ["--forwarded-field", "X-Real-IP"];
+    for (args, warns) in [
+        (&field[..], true),
+        (&[&field[..], &["--trust", "127.0.0.1"]].concat(), false),
+        (&["--forwarded-field", "forwarded"], false),
+        (&[], false),
+    ] {
+        let said = Proxy::start(upstream.address, args).said();
+        assert_eq!(said.contains(warning), warns, "{args:?}: {said}");
+        assert_eq!(said.contains("WARN --forwarded-field"), warns, "{args:?}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn a_trusted_proxy_that_does_not_report_its_clients_is_warned_of_once() {
     let upstream = Upstream::start(hello).await;
     let args = ["--limit", "per-ip=9/h by ip", "--trust", "127.0.0.1", "--forwarded-field", "x-real-ip"];
