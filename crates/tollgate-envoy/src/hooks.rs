@@ -12,6 +12,7 @@ use crate::filter::{Filter, Next, answer};
 use crate::limits::Limits;
 use crate::log::log;
 use crate::settings::Settings;
+use crate::state::Request;
 use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -31,7 +32,13 @@ pub fn guarded<T>(otherwise: T, hook: impl FnOnce() -> T) -> T {
 /// Writes the counts of a filter to its file now, and waits for the write. Envoy never calls this
 /// function, but tests would have to wait for the next write otherwise.
 pub fn write_now(filter: &str) {
-    Limits::write_now(filter);
+    Limits::write_now(filter, Request::Write);
+}
+
+/// Like [`write_now`], but first drops the counts that no configuration has continued, as if an hour
+/// had passed.
+pub fn write_without_rest(filter: &str) {
+    Limits::write_now(filter, Request::DropRest);
 }
 
 /// Reads the figures of a filter's shared limits, which its next request writes to Envoy's stats.

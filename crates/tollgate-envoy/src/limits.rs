@@ -33,11 +33,11 @@ use crate::request::{HeadReader, StreamExtension};
 use crate::runtime::StoreRuntime;
 use crate::settings::Settings;
 use crate::shared::{NAMES, SharedFigures, SharedPart, SharedStore};
-use crate::state::{self, CountsFile, StateWriter};
+use crate::state::{self, CountsFile, Request, StateWriter};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::EnterGuard;
 use tollgate_http::program::{self, Fault, LocalLimiter, key_text, printable};
@@ -247,10 +247,10 @@ impl Limits {
     }
 
     /// Writes the counts of a filter to its files.
-    pub(crate) fn write_now(filter: &str) {
+    pub(crate) fn write_now(filter: &str, request: fn(Sender<()>) -> Request) {
         let in_force = in_force();
         let limits = in_force.iter().filter_map(Weak::upgrade).filter(|it| it.filter == filter);
-        let writes = limits.filter_map(|it| it.state.as_ref().map(|state| state.request_write()));
+        let writes = limits.filter_map(|it| it.state.as_ref().map(|state| state.request_write(request)));
         let writes: Vec<Receiver<()>> = writes.collect();
         // Nothing holds the list during a write.
         drop(in_force);

@@ -78,7 +78,7 @@ impl HeadReader {
         };
         Ok(Self {
             needs_client: facts.contains(&Fact::Ip),
-            needs_host: facts.contains(&Fact::Host),
+            needs_host: facts.contains(&Fact::Host) && !is_metadata(&HOST),
             needs_path: facts.contains(&Fact::Path),
             needs_query: facts.iter().any(|fact| matches!(fact, Fact::Query(_))),
             headers,

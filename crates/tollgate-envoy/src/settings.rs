@@ -247,7 +247,11 @@ impl Settings {
             Fact::Host => vec![HOST.as_str()],
             other => other.headers(),
         });
-        let read: BTreeSet<&str> = headers.collect();
+        let of_client = match &self.limits.forwarded_field {
+            ForwardedField::Single(header) if facts.contains(&Fact::Ip) => Some(header.as_str()),
+            _ => None,
+        };
+        let read: BTreeSet<&str> = headers.chain(of_client).collect();
         let OwnSettings { trust_headers, route_metadata, .. } = &self.own;
         unread("trust-headers", trust_headers, &read)?;
         unread("route-metadata", route_metadata.iter().map(|(header, _)| header), &read)?;

@@ -7,8 +7,8 @@
 //! drains. The file contains each limit once, with its counts in the newest configuration that has
 //! the limit. Envoy discards its configurations one after the other when it ends, so a discarded
 //! configuration stays in the file until the next one is created. Counts that no configuration has
-//! continued yet stay in the file until its last configuration ends, because the listener that has
-//! the limit may arrive later.
+//! continued yet stay in the file for [`REST_KEPT`], because the listener that has the limit may
+//! arrive later, or in a later process.
 //!
 //! # Threads
 //!
@@ -35,7 +35,7 @@ use std::path::{self, Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tollgate::StateFile;
 use tollgate_http::RateLimitLayer;
 use tollgate_http::program::{self, printable};
@@ -43,6 +43,10 @@ use tollgate_http::settings::SavedLimits;
 
 /// How often the file is written.
 const INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long the file keeps counts that no configuration has continued, since the first
+/// configuration with the file was created.
+const REST_KEPT: Duration = Duration::from_secs(3_600);
 
 /// How long Envoy's main thread waits for the last write.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -233,8 +237,10 @@ struct WriterThread {
 }
 
 /// A request to write before the next interval ends. The thread drops the sender afterwards.
-enum Request {
+pub(crate) enum Request {
     Write(Sender<()>),
+    /// The thread first drops the counts that no configuration has continued.
+    DropRest(Sender<()>),
     /// The thread unlocks the file after this write, and ends.
     End(Sender<()>),
 }
@@ -258,13 +264,20 @@ impl StateWriter {
         let (requests, requested) = channel();
         let (newest, thread_log) = (Arc::clone(&contents), file.log.clone());
         let write_all = move || {
+            let begun = Instant::now();
             loop {
                 let request = requested.recv_timeout(INTERVAL);
+                if begun.elapsed() >= REST_KEPT || matches!(request, Ok(Request::DropRest(_))) {
+                    let rest = mem::take(&mut locked(&newest).rest);
+                    program::not_continued(rest)
+                        .iter()
+                        .for_each(|line| file.log(INFO, format_args!("{line}")));
+                }
                 let contents = locked(&newest).clone();
                 file.write(&contents);
                 match request {
                     Err(RecvTimeoutError::Timeout) => {}
-                    Ok(Request::Write(done)) => drop(done),
+                    Ok(Request::Write(done) | Request::DropRest(done)) => drop(done),
                     Ok(Request::End(done)) => {
                         // The next configuration may lock the file as soon as this one has ended.
                         drop(file);
@@ -317,11 +330,11 @@ impl StateWriter {
     }
 
     /// Requests a write now. The receiver is disconnected when the write has ended.
-    pub(crate) fn request_write(&self) -> Receiver<()> {
+    pub(crate) fn request_write(&self, request: fn(Sender<()>) -> Request) -> Receiver<()> {
         let (done, is_done) = channel();
         if let Some(thread) = &self.thread {
             // A thread that has panicked receives nothing, and drops the request.
-            let _ = thread.requests.send(Request::Write(done));
+            let _ = thread.requests.send(request(done));
         }
         is_done
     }
@@ -329,10 +342,6 @@ impl StateWriter {
 
 impl Drop for StateWriter {
     fn drop(&mut self) {
-        let rest = mem::take(&mut locked(&self.contents).rest);
-        for dropped in program::not_continued(rest) {
-            log(INFO, format_args!("filter {}: {dropped}", self.filter));
-        }
         let Some(thread) = &self.thread else { return };
         let (done, is_done) = channel();
         let _ = thread.requests.send(Request::End(done));

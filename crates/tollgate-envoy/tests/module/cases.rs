@@ -135,6 +135,16 @@ pub(crate) fn all() -> Vec<Case> {
             ],
         ),
         case(
+            "route-metadata-host",
+            "limit = [\"a=1/h by header host else allow\"]\nroute-metadata = { host = \"com.example/tenant\" }",
+            vec![
+                (tenant("t1"), r#"200 "a";r=0;t=3600"#),
+                (tenant("t1"), REFUSED),
+                // The client's own host is ignored.
+                (get("/"), "200"),
+            ],
+        ),
+        case(
             "charge-by-status",
             "limit = [\"a=1/h by ip\"]\ncharge-if = { a = \"401, 5xx\" }",
             vec![

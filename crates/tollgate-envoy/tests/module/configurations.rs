@@ -415,6 +415,9 @@ fn headers_that_limits_read_under_another_name_may_be_trusted() {
     let config = "limit = [\"a=1/h by header Host else allow for preflight\"]\nexcept = [\"header x-staff\"]\n\
         trust-headers = [\"host\", \"origin\", \"X-Staff\"]";
     assert_eq!(Module::load("read", config).err(), None);
+    let config = "limit = [\"a=1/h by ip\"]\ntrust = [\"10.0.0.0/8\"]\nforwarded-field = \"x-real-ip\"\n\
+        trust-headers = [\"x-real-ip\"]";
+    assert_eq!(Module::load("read-client", config).err(), None);
 }
 
 /// Returns the page's code blocks in this language.
