@@ -76,10 +76,8 @@ impl Core {
     }
 
     fn answer(&self, answered: Result<Reply, Failure>, op: Op) -> Result<Answer, Failure> {
-        let read = |reply: Reply| {
-            let refused = || Failure::Server("invalid numbers in the answer of a script".to_owned());
-            self.rule.answer(&reply, op, DecisionSource::Store).ok_or_else(refused)
-        };
+        // A script whose numbers are malformed has run.
+        let read = |reply: Reply| self.rule.answer(&reply, op, DecisionSource::Store).ok_or(Failure::Unknown);
         let answer = answered.and_then(read);
         match &answer {
             Ok(_) => self.counters.count(Event::ByStore),

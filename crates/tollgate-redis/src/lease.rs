@@ -438,7 +438,7 @@ impl LeaseState {
         op: impl FnOnce(Settled) -> Op,
     ) -> Result<Answer, Failure> {
         let answer = self.core.ask_by(deadline, text, op(settled(closed)), None).await;
-        if answer.as_ref().is_err_and(|failure| *failure != Failure::Unknown) {
+        if answer.as_ref().is_err_and(Failure::was_not_run) {
             cell.reopen(closed);
         }
         answer

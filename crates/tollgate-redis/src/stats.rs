@@ -53,10 +53,11 @@ pub struct SharedStats {
     pub by_lease: u64,
     /// Decisions that [`WhenUnavailable`](crate::WhenUnavailable) made in place of the store.
     pub by_fallback: u64,
-    /// Requests whose fate is unknown, because the answer was late or lost. The store may have
-    /// counted them.
+    /// Requests whose fate is unknown, because the answer was late, lost or unreadable. The store
+    /// may have counted them.
     pub unanswered: u64,
-    /// Requests that the store answered with an error. The store did not execute them.
+    /// Requests that the store answered with an error. The store did not execute them, unless a
+    /// proxy between this machine and the store sent the error.
     pub store_errors: u64,
     /// Requests that were not sent, because there was no connection or the breaker was open.
     pub unsent: u64,
@@ -100,7 +101,7 @@ impl Event {
     pub(crate) fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Unknown => Self::Unanswered,
-            Failure::Server(_) => Self::StoreError,
+            Failure::Refused(_) | Failure::Server(_) => Self::StoreError,
             Failure::Unavailable => Self::Unsent,
         }
     }

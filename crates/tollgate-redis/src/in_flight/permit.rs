@@ -141,7 +141,7 @@ impl StorePermits {
             &[granted, out] => {
                 Ok(PermitReply { is_granted: granted == 1, out: u64::try_from(out).unwrap_or(0) })
             }
-            _ => Err(Failure::Server("invalid numbers in the answer of a script".to_owned())),
+            _ => Err(Failure::Unknown),
         };
         let answer = answered.and_then(read);
         match &answer {
@@ -190,7 +190,7 @@ impl StoreEntry {
         let asked = self.renew(&until).await;
         let may_be_held = match &asked {
             Ok(reply) => reply.is_granted,
-            Err(failure) => *failure == Failure::Unknown,
+            Err(failure) => !failure.was_not_run(),
         };
         let is_held = matches!(&asked, Ok(reply) if reply.is_granted);
         let is_heard = answer.send(asked).is_ok();

@@ -294,7 +294,7 @@ fn held_back(cost: u64, denied: &Decision, time: Duration) -> Decision {
 fn reason(failure: Failure) -> (String, bool) {
     match failure {
         Failure::Unavailable => ("no connection to the store".to_owned(), false),
-        Failure::Unknown => ("the store did not answer in time".to_owned(), false),
-        Failure::Server(reason) => (reason, true),
+        Failure::Unknown => ("no valid answer of the store arrived in time".to_owned(), false),
+        Failure::Refused(reason) | Failure::Server(reason) => (reason, true),
     }
 }

@@ -121,7 +121,7 @@ impl UnsyncedState {
                     self.apply(permit, &reply, told, 0, sent);
                 }
                 Err(failure) => {
-                    if failure != Failure::Unknown {
+                    if failure.was_not_run() {
                         permit.count.unsent();
                     }
                     self.core.count(&failure);
@@ -275,10 +275,10 @@ impl UnsyncedState {
                 Ok((reply.granted, count.fields().present()))
             }
             Err(failure) => {
-                // After an unknown failure, the store may have counted tokens that this machine did
-                // not admit. The store's count for this machine is then too high, until the
+                // If the script may have run, the store may have counted tokens that this machine
+                // did not admit. The store's count for this machine is then too high, until the
                 // machine's own count reaches it.
-                if failure != Failure::Unknown {
+                if failure.was_not_run() {
                     count.unsent();
                 }
                 self.core.count(&failure);
@@ -306,7 +306,7 @@ impl CountsReply {
     fn read(reply: Reply) -> Result<Self, Failure> {
         let numbers: Vec<u64> = reply.iter().map(|&number| u64::try_from(number).unwrap_or(0)).collect();
         let &[granted, before, total, previous, share, now, left] = &*numbers else {
-            return Err(Failure::Server("invalid numbers in the answer of a script".to_owned()));
+            return Err(Failure::Unknown);
         };
         Ok(Self { granted: granted == 1, before, total, previous, share, now, left })
     }
