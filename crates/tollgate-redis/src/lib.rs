@@ -63,9 +63,10 @@
 //!
 //! The state of a key is one entry, `tollgate:<name>:<kind>:<hash>`. The entry's name contains no
 //! hash tag, and contains the raw key only [on request](SharedBuilder::readable_keys). Every entry
-//! expires one second after its state stops counting. A check is one `EVALSHA` on one key, so
-//! clusters need no special care. The scripts use no modules and no `FUNCTION`, which managed
-//! servers may lack.
+//! expires one second after its state stops counting; the entry of a fixed window expires a period
+//! later, because machines with sliding windows still count it. A check is one `EVALSHA` on one
+//! key, so clusters need no special care. The scripts use no modules and no `FUNCTION`, which
+//! managed servers may lack.
 //!
 //! The states of buckets and windows start with their kind and the version of their format. A check
 //! of a key whose state has another version is answered with an error, which

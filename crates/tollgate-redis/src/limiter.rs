@@ -66,9 +66,11 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// If machines have different quotas for a class, each machine judges by its own quota, but counts
 /// the tokens charged by all machines. A machine with a smaller quota therefore denies first. The
-/// same holds for leases and unsynchronized counts, with one exception. With
-/// [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines with different *periods* do not
-/// count each other's tokens, so each of these quotas can be used up in full.
+/// same holds for leases and unsynchronized counts, unless the quotas of windows have different
+/// *periods*. With [`max_unsynced`](crate::SharedBuilder::max_unsynced), the machines then do not
+/// count each other's tokens, so each of these quotas can be used up in full. With a
+/// [`lease`](crate::SharedBuilder::lease), a machine may give tokens back to a count that no longer
+/// contains them, so these tokens may be admitted once more.
 ///
 /// # Progress
 ///

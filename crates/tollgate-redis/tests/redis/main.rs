@@ -36,3 +36,4 @@ mod unsynced;
 mod vectors;
 #[cfg(feature = "wait")]
 mod wait;
+mod windows;
