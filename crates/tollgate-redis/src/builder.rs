@@ -484,7 +484,10 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
             trial,
         });
         let mode = match (lease.flatten(), max_unsynced, core.rule.windows()) {
-            (Some(lease), ..) => Mode::Lease(Leases::new(Arc::clone(&core), lease, self.max_keys)),
+            (Some(lease), ..) => {
+                let is_penalized = self.penalty.is_some();
+                Mode::Lease(Leases::new(Arc::clone(&core), lease, self.max_keys, is_penalized))
+            }
             (_, Some(most), Some((period, sliding))) => {
                 Mode::Unsynced(Unsynced::new(Arc::clone(&core), most, self.max_keys, period, sliding)?)
             }

@@ -75,8 +75,10 @@
 //!   notice the refunds of other machines. Except with a fixed window, the denial lasts for
 //!   some time even if the retry time is earlier: for the time in which `lease` tokens refill (in a
 //!   log, a quarter of it; in a sliding window, at most a twentieth of the period), less up to a
-//!   quarter of it at random. Without this minimum, each token would cost a round trip when a key is at its
-//!   limit, where tokens return one by one. No token is lost, because a bucket has room for them.
+//!   quarter of it at random. Without this minimum, each token would cost a round trip when a key
+//!   is at its limit, where tokens return one by one. No token is lost, because a bucket has room
+//!   for them. With a penalty, this machine only repeats denials of the store, and only until their
+//!   retry time, because each denial pauses the key.
 //! - A leaky queue grants no leases. It assigns a turn to each request, and only the store knows
 //!   that turn.
 //! - Time is measured by this machine's monotonic clock, which stops during sleep on some machines.
@@ -119,6 +121,8 @@ struct LeaseState {
     most: u64,
     /// The minimum time for which a denial is remembered, in ticks.
     rest: u64,
+    /// Whether an answer that leaves no token counts as a denial of any cost.
+    denies_empty: bool,
     /// The time for which a lease can usually be kept, in ticks.
     hold: u64,
     max_keys: u64,
@@ -144,9 +148,13 @@ impl Drop for AskPermit {
 }
 
 impl Leases {
-    pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize) -> Self {
+    /// If a limit `is_penalized`, this machine denies no longer than the store, because a repeated
+    /// denial pauses the key.
+    pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize, is_penalized: bool) -> Self {
         let state = LeaseState {
-            rest: ticks(core.rule.rest()),
+            rest: if is_penalized { 0 } else { ticks(core.rule.rest()) },
+            // `refill_after` is the time until the next token only if the tokens refill one by one.
+            denies_empty: core.rule.refills_steadily() && !is_penalized,
             hold: ticks(core.rule.hold()),
             core,
             most: most.min(MOST),
@@ -448,7 +456,7 @@ impl LeaseState {
         // The rest is random, so that machines do not ask in the same order each time. The first
         // one would always find the most tokens.
         let rest = self.rest - fastrand::u64(..=self.rest / 4);
-        cell.record(answer, cost, rest, self.core.rule.refills_steadily(), self.now());
+        cell.record(answer, cost, rest, self.denies_empty, self.now());
     }
 
     /// Requests the next lease before all tokens of the current lease are spent.

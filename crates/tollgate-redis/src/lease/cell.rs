@@ -171,8 +171,9 @@ impl Cell {
     }
 
     /// Stores the figures of an answer to a request for `cost` tokens. A denial is remembered for
-    /// at least `rest`. If the tokens `refill_steadily`, so is the fact that no token is left.
-    pub(super) fn record(&self, answer: &Answer, cost: u64, rest: u64, refill_steadily: bool, now: u64) {
+    /// at least `rest`. If `denies_empty` is true, the fact that no token is left counts as a
+    /// denial of any cost.
+    pub(super) fn record(&self, answer: &Answer, cost: u64, rest: u64, denies_empty: bool, now: u64) {
         let decision = &answer.decision;
         let remaining = decision.remaining().saturating_sub(answer.lease);
         // ORDERING: relaxed, because a decision may mix the figures of two answers. The leased
@@ -183,7 +184,7 @@ impl Cell {
         let (cost, wait) = match (decision.outcome(), decision.retry_after()) {
             (Outcome::Denied, Some(wait)) if cost <= MOST_COST => (cost, ticks(wait)),
             // The next request would be denied, unless the leased tokens pay it.
-            (Outcome::Allowed, _) if remaining == 0 && refill_steadily => (1, ticks(decision.refill_after())),
+            (Outcome::Allowed, _) if remaining == 0 && denies_empty => (1, ticks(decision.refill_after())),
             _ => return,
         };
         // ORDERING: relaxed, as above.
