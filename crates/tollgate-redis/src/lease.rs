@@ -55,8 +55,9 @@
 //! - A lease has as many tokens as the key spends on this machine while a lease lasts, judged by
 //!   the time since the last request. Leases start small and grow by a factor of at most four, so a
 //!   rarely used key leases almost nothing.
-//! - If the answer to a lease is lost, its tokens are lost as well, and the next lease starts small
-//!   again. Cancelling a request does not cancel its lease.
+//! - If the answer to a lease is lost, its tokens are lost as well until the lease ends, together
+//!   with those of the leases that the request has closed. The next lease starts small again.
+//!   Cancelling a request does not cancel its lease.
 //! - While other machines hold leases of a bucket, a request that costs more than half of the
 //!   capacity may be denied again and again. The retry time of such a denial is the latest possible
 //!   one: the time until the leases have ended and their tokens have refilled. Use no lease for
@@ -91,6 +92,7 @@ mod demand;
 
 use crate::core::{Core, Request};
 use crate::name::Name;
+use crate::runtime::MARGIN;
 use crate::scripts::rule::{Answer, Op, Settled, Settlement};
 use crate::scripts::script::Failure;
 use crate::stats::Event;
@@ -224,12 +226,8 @@ impl Leases {
                 return decision;
             }
             if cell.pool.ask() {
-                let answer = match state.ask(&cell, text(), request.cost, deadline) {
-                    // An error means that the runtime is ending.
-                    Some(asking) => asking.await.unwrap_or(Err(Failure::Unknown)),
-                    None => Err(Failure::Unavailable),
-                };
-                return core.decide(request, answer);
+                let asking = state.ask(&cell, text(), request.cost, deadline);
+                return core.decide(request, answer_of(asking, deadline).await);
             }
             if timeout_at(patience, answered).await.is_err() {
                 let answer = core.ask_by(deadline, request.text, Op::check(request.cost), None).await;
@@ -247,7 +245,6 @@ impl Leases {
         let (state, core) = (&self.state, &self.state.core);
         let deadline = core.deadline();
         let patience = deadline - core.deadline / 2;
-        let op = |settled| Op::Force { tokens: request.cost, settled };
         let cell = state.cells.peek_with(&request.name, |_, cell| Arc::clone(cell));
         while let Some(cell) = &cell {
             let answered = cell.answered.notified();
@@ -257,16 +254,15 @@ impl Leases {
                 return request.cost;
             }
             if cell.pool.ask() {
-                let permit = AskPermit(Arc::clone(cell));
-                let closed = permit.0.close(true, || state.now());
-                let asking = state.settle_and_ask(cell, &closed, deadline, request.text, op);
-                return core.forced(request, asking.await);
+                let asking = state.force(cell, request.text.to_owned(), request.cost, deadline);
+                return core.forced(request, answer_of(asking, deadline).await);
             }
             if timeout_at(patience, answered).await.is_err() {
                 break;
             }
         }
-        core.forced(request, core.ask_by(deadline, request.text, op([None; 2]), None).await)
+        let op = Op::Force { tokens: request.cost, settled: [None; 2] };
+        core.forced(request, core.ask_by(deadline, request.text, op, None).await)
     }
 
     pub(crate) fn refund(&self, name: &Name, decision: &Decision, tokens: u64) {
@@ -302,6 +298,19 @@ impl Leases {
             true
         });
         held
+    }
+}
+
+/// A task that asks the store; `None` if there is no runtime for the task.
+type Asking = Option<JoinHandle<Result<Answer, Failure>>>;
+
+/// Returns the answer of the store, unless the runtime of the task has ended or does not run the
+/// task in time. The task owns the right to ask and the leases, so nothing is lost in either case.
+async fn answer_of(asking: Asking, deadline: Instant) -> Result<Answer, Failure> {
+    let asking = asking.ok_or(Failure::Unavailable)?;
+    match timeout_at(deadline + MARGIN, asking).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) | Err(_) => Err(Failure::Unknown),
     }
 }
 
@@ -395,15 +404,7 @@ impl LeaseState {
     /// Asks the store for `cost` tokens and a lease. The caller must own the right to ask. A
     /// separate task sends the request, so that cancelling the caller's request does not lose the
     /// lease. The task returns the right to ask when it ends.
-    ///
-    /// Returns `None` if there is no runtime for the task.
-    fn ask(
-        self: &Arc<Self>,
-        cell: &Arc<Cell>,
-        text: String,
-        cost: u64,
-        deadline: Instant,
-    ) -> Option<JoinHandle<Result<Answer, Failure>>> {
+    fn ask(self: &Arc<Self>, cell: &Arc<Cell>, text: String, cost: u64, deadline: Instant) -> Asking {
         let (state, permit) = (Arc::clone(self), AskPermit(Arc::clone(cell)));
         self.core.client.runtime().spawn(async move {
             let cell = &permit.0;
@@ -430,6 +431,21 @@ impl LeaseState {
                 }
                 state.record(cell, answer, cost);
             }
+            cell.note_answer(ticks(state.start.elapsed() - sent), answer.is_err());
+            answer
+        })
+    }
+
+    /// Gives all leases back to the store, and charges `tokens`, in a separate task like
+    /// [`ask`](Self::ask). The caller must own the right to ask.
+    fn force(self: &Arc<Self>, cell: &Arc<Cell>, text: String, tokens: u64, deadline: Instant) -> Asking {
+        let (state, permit) = (Arc::clone(self), AskPermit(Arc::clone(cell)));
+        self.core.client.runtime().spawn(async move {
+            let cell = &permit.0;
+            let closed = cell.close(true, || state.now());
+            let sent = state.start.elapsed();
+            let op = |settled| Op::Force { tokens, settled };
+            let answer = state.settle_and_ask(cell, &closed, deadline, &text, op).await;
             cell.note_answer(ticks(state.start.elapsed() - sent), answer.is_err());
             answer
         })

@@ -2,6 +2,7 @@
 //! twice.
 
 use crate::load::{self, AGES, on_server, patient};
+use futures_util::FutureExt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate::{Algorithm, DecisionSource, Quota};
 use tollgate_redis::{SharedLimiter, WhenUnavailable};
+use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::wait::until_async;
 
 const LIMIT: u64 = 1_000;
@@ -96,5 +98,40 @@ fn leases_stay_if_the_server_refuses_the_request() {
         assert_eq!(machine.check_n("alice", 300).await.source(), DecisionSource::Policy);
         assert_eq!(machine.stats().leased, leased);
         assert_eq!(machine.check("alice").await.source(), DecisionSource::Lease);
+    });
+}
+
+#[test]
+fn a_forced_charge_that_is_given_up_takes_no_leases_with_it() {
+    on_server(async |server| {
+        let (machine, spent) = leasing(&server.url()).await;
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        until_async("the connection has ended", async || !machine.client().stats().connected).await;
+        // The charge exceeds the leases. The caller goes away before the client has connected.
+        assert_eq!(machine.force("alice", 300).now_or_never(), None);
+        until_async("the charge and the leases are settled", async || {
+            let remaining = machine.peek("alice").await.remaining();
+            remaining == LIMIT - spent - 300
+        })
+        .await;
+    });
+}
+
+#[test]
+fn the_lease_after_a_forced_charge_whose_answer_is_lost_is_small() {
+    on_server(async |server| {
+        let proxy = FaultProxy::start(server.address()).await;
+        let (machine, _) = leasing(&server.url_at(proxy.address())).await;
+        proxy.set(Mode::DropReplies);
+        assert_eq!(machine.force("alice", 300).await, 0);
+        assert_eq!(machine.stats().leased, 0);
+        proxy.set(Mode::Pass);
+        until_async("the store answers", async || {
+            machine.peek("alice").await.source() == DecisionSource::Store
+        })
+        .await;
+        assert_eq!(machine.check("alice").await.source(), DecisionSource::Store);
+        let leased = machine.stats().leased;
+        assert!(leased <= 1, "{leased}");
     });
 }
