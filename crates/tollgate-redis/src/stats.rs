@@ -96,18 +96,18 @@ pub(crate) enum Event {
     Unsent,
 }
 
-impl Event {
-    /// Returns the event to count for a request that ended without an answer.
-    pub(crate) fn of(failure: &Failure) -> Self {
-        match failure {
-            Failure::Unknown => Self::Unanswered,
-            Failure::Refused(_) | Failure::Server(_) => Self::StoreError,
-            Failure::Unavailable => Self::Unsent,
-        }
-    }
-}
-
 impl Counters {
+    /// Counts the result of a request to the store, and returns it.
+    pub(crate) fn note<T>(&self, answer: Result<T, Failure>) -> Result<T, Failure> {
+        self.count(match &answer {
+            Ok(_) => Event::ByStore,
+            Err(Failure::Unknown) => Event::Unanswered,
+            Err(Failure::Refused(_) | Failure::Server(_)) => Event::StoreError,
+            Err(Failure::Unavailable) => Event::Unsent,
+        });
+        answer
+    }
+
     pub(crate) fn count(&self, event: Event) {
         let counter = match event {
             Event::ByStore => &self.by_store,

@@ -143,12 +143,7 @@ impl StorePermits {
             }
             _ => Err(Failure::Unknown),
         };
-        let answer = answered.and_then(read);
-        match &answer {
-            Ok(_) => self.counters.count(Event::ByStore),
-            Err(failure) => self.counters.count(Event::of(failure)),
-        }
-        answer
+        self.counters.note(answered.and_then(read))
     }
 
     /// Acquires one of the key's permits in the store, in a separate task.

@@ -4,7 +4,6 @@
 use super::counts::{Counted, UnsyncedState};
 use crate::core::Request;
 use crate::scripts::script::{Call, Failure, Reply};
-use crate::stats::Event;
 use crate::words::atomics::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -114,18 +113,13 @@ impl UnsyncedState {
         self.notice_connection();
         let mut outcome = PushOutcome::Unanswered;
         for ((permit, &told), answer) in permits.iter_mut().zip(&told).zip(answers) {
-            match answer.and_then(CountsReply::read) {
+            match self.core.counters.note(answer.and_then(CountsReply::read)) {
                 Ok(reply) => {
                     outcome = PushOutcome::Answered;
-                    self.core.counters.count(Event::ByStore);
                     self.apply(permit, &reply, told, 0, sent);
                 }
-                Err(failure) => {
-                    if failure.was_not_run() {
-                        permit.count.unsent();
-                    }
-                    self.core.count(&failure);
-                }
+                Err(failure) if failure.was_not_run() => permit.count.unsent(),
+                Err(_) => {}
             }
         }
         outcome
@@ -226,22 +220,14 @@ impl UnsyncedState {
         let sent = self.elapsed();
         let answer = self.core.client.call(&call, deadline).await;
         self.notice_connection();
-        match answer.and_then(CountsReply::read) {
-            Ok(reply) => {
-                self.core.counters.count(Event::ByStore);
-                // Without this adjustment, this machine's clock might still be behind the start of
-                // the pause.
-                if now.is_none() {
-                    self.adjust_clock(reply.now, sent);
-                }
-                self.note_pause(request.name, reply.now, reply.left);
-                Ok(())
-            }
-            Err(failure) => {
-                self.core.count(&failure);
-                Err(failure)
-            }
+        let reply = self.core.counters.note(answer.and_then(CountsReply::read))?;
+        // Without this adjustment, this machine's clock might still be behind the start of the
+        // pause.
+        if now.is_none() {
+            self.adjust_clock(reply.now, sent);
         }
+        self.note_pause(request.name, reply.now, reply.left);
+        Ok(())
     }
 
     /// Asks the store for `cost` tokens. If `keeps_pauses` is false, the store ignores a pause of
@@ -263,9 +249,8 @@ impl UnsyncedState {
         let sent = self.elapsed();
         let answer = self.core.client.call(&call, deadline).await;
         self.notice_connection();
-        match answer.and_then(CountsReply::read) {
+        match self.core.counters.note(answer.and_then(CountsReply::read)) {
             Ok(reply) => {
-                self.core.counters.count(Event::ByStore);
                 if self.recovers() || reply.before < count.confirmed() {
                     // The store granted the tokens without knowing all counts.
                     self.apply(&mut permit, &reply, told, 0, sent);
@@ -281,7 +266,6 @@ impl UnsyncedState {
                 if failure.was_not_run() {
                     count.unsent();
                 }
-                self.core.count(&failure);
                 Err(failure)
             }
         }
