@@ -512,7 +512,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     pub async fn pause(&self, key: &K, time: Duration) -> Result<(), StoreProblem> {
         let (name, text) = self.names(key);
         let request = Request { name, text: &text, cost: 0 };
-        self.within(self.own_class().pause(request, time, self.now)).await
+        let class = self.own_class();
+        self.within(class.pause_by(class.core.deadline(), request, time, self.now)).await
     }
 
     /// Deletes the state of `key` in this handle's class, both in the store and on this machine,

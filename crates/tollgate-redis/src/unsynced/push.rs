@@ -203,7 +203,8 @@ impl UnsyncedState {
         call.numbers([self.period, count.window, told])
     }
 
-    /// Pauses a key on this machine and in the store, for `time` microseconds.
+    /// Pauses a key for `time` microseconds, on this machine, in the store, and on all machines
+    /// that learn of the pause.
     pub(crate) async fn pause(
         &self,
         request: Request<'_>,
