@@ -91,6 +91,46 @@ fn fill_races_give_back_and_no_token_outlives_its_lease() {
     }
 }
 
+/// The first lease has one token and ends before the second one. It is closed, and not replaced,
+/// while its token is spent and given back. The token is never in the second lease.
+#[test]
+fn close_races_give_back_and_no_token_moves_to_the_other_lease() {
+    for (bound, atomics) in [(Bound::Exhaustive, Atomics::Plain), (Bound::Preemptions(3), Atomics::Touched)] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(bound, atomics, move |threads| {
+            let pool = two_leases(1);
+            let spender = threads.spawn({
+                let pool = Arc::clone(&pool);
+                move || {
+                    assert!(pool.spend(1, 7).is_some());
+                    pool.give_back(1, 7, 7)
+                }
+            });
+            let closer = threads.spawn({
+                let pool = Arc::clone(&pool);
+                move || {
+                    assert!(pool.ask());
+                    // The thread reads the clock before the token is spent, and closes the lease
+                    // afterwards. It closes a lease only if the lease has no tokens.
+                    let times = [5, 8].map(std::cell::Cell::new);
+                    let [closed, other] = pool.close(false, || times[0].replace(times[1].get()));
+                    pool.asked();
+                    assert!(other.is_none());
+                    closed.is_some()
+                }
+            });
+            let is_back = spender.join().unwrap();
+            let is_closed = closer.join().unwrap();
+            assert!(!(is_back && is_closed), "the store was told that this token is spent");
+            assert_eq!((pool.held(8), pool.held(15)), (1 + u64::from(is_back), 1));
+            note.note((is_back, is_closed));
+        });
+        // The token was given back before the time of the closing, or it stayed spent.
+        seen.expect(&["(false, false)", "(false, true)", "(true, false)"]);
+    }
+}
+
 /// Two threads have the right to query the store one after the other, or only one of them has it.
 #[test]
 fn askers_race_and_one_at_a_time_asks() {

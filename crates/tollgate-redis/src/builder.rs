@@ -324,9 +324,10 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// the capacity. The [crate's page](crate) describes the costs of a lease.
     ///
     /// No other machine can use the leased tokens, up to twice `tokens` for each machine and key,
-    /// until they are given back or their lease ends, after at most 10 s. A lease of a bucket may
-    /// last as long as the bucket takes to refill, so the larger the capacity, the more rarely the
-    /// store is asked.
+    /// until they are given back or their lease ends, after at most 10 s. Each lost answer of the
+    /// store withholds up to three more leases until they end. A lease of a bucket may last as long
+    /// as the bucket takes to refill, so the larger the capacity, the more rarely the store is
+    /// asked.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -484,7 +485,10 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
             trial,
         });
         let mode = match (lease.flatten(), max_unsynced, core.rule.windows()) {
-            (Some(lease), ..) => Mode::Lease(Leases::new(Arc::clone(&core), lease, self.max_keys)),
+            (Some(lease), ..) => {
+                let is_penalized = self.penalty.is_some();
+                Mode::Lease(Leases::new(Arc::clone(&core), lease, self.max_keys, is_penalized))
+            }
             (_, Some(most), Some((period, sliding))) => {
                 Mode::Unsynced(Unsynced::new(Arc::clone(&core), most, self.max_keys, period, sliding)?)
             }

@@ -247,7 +247,7 @@ impl Client {
     /// Runs a script. The call completes by the deadline.
     pub(crate) async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Reply, Failure> {
         let value = self.ask(call.key, &Command::Run(call), deadline).await?;
-        script::reply(value).map_err(|error| Failure::Server(error.to_string()))
+        script::reply(value).map_err(|error| Failure::of(&error))
     }
 
     /// Deletes a key. The call completes by the deadline.

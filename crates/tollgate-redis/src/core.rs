@@ -76,20 +76,9 @@ impl Core {
     }
 
     fn answer(&self, answered: Result<Reply, Failure>, op: Op) -> Result<Answer, Failure> {
-        let read = |reply: Reply| {
-            let refused = || Failure::Server("invalid numbers in the answer of a script".to_owned());
-            self.rule.answer(&reply, op, DecisionSource::Store).ok_or_else(refused)
-        };
-        let answer = answered.and_then(read);
-        match &answer {
-            Ok(_) => self.counters.count(Event::ByStore),
-            Err(failure) => self.count(failure),
-        }
-        answer
-    }
-
-    pub(crate) fn count(&self, failure: &Failure) {
-        self.counters.count(Event::of(failure));
+        // A script whose numbers are malformed has run.
+        let read = |reply: Reply| self.rule.answer(&reply, op, DecisionSource::Store).ok_or(Failure::Unknown);
+        self.counters.note(answered.and_then(read))
     }
 
     /// Checks with the store. If the store does not answer by the deadline, the fallback decides.

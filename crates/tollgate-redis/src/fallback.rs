@@ -57,11 +57,35 @@ impl Default for WhenUnavailable {
     }
 }
 
-/// A [`WhenUnavailable`] that is ready to decide.
-pub(crate) enum Fallback {
-    Open,
-    Closed,
-    Local(Box<Limiter<Name>>),
+/// A [`WhenUnavailable`] that is ready to decide: with a fixed outcome, or with a local limit.
+pub(crate) enum Fallback<L = Box<Limiter<Name>>> {
+    Fixed(Outcome),
+    Local(L),
+}
+
+impl<L> Fallback<L> {
+    /// `local` builds the local limit for a share.
+    pub(crate) fn of<E: Into<Refused>>(
+        when_unavailable: WhenUnavailable,
+        local: impl FnOnce(f64) -> Result<L, E>,
+    ) -> Result<Self, Refused> {
+        match when_unavailable {
+            WhenUnavailable::Allow => Ok(Self::Fixed(Outcome::Allowed)),
+            WhenUnavailable::Deny => Ok(Self::Fixed(Outcome::Denied)),
+            WhenUnavailable::Local { share } if share > 0.0 && share <= 1.0 => {
+                Ok(Self::Local(local(share).map_err(Into::into)?))
+            }
+            WhenUnavailable::Local { share } => Err(Refused::Share { share }),
+        }
+    }
+
+    /// Returns the local limit, if there is one.
+    pub(crate) fn local(&self) -> Option<&L> {
+        match self {
+            Self::Local(local) => Some(local),
+            Self::Fixed(_) => None,
+        }
+    }
 }
 
 impl Fallback {
@@ -72,27 +96,23 @@ impl Fallback {
         max_debt: u64,
         max_keys: usize,
     ) -> Result<Self, Refused> {
-        let share = match on_failure {
-            WhenUnavailable::Allow => return Ok(Self::Open),
-            WhenUnavailable::Deny => return Ok(Self::Closed),
-            WhenUnavailable::Local { share } if share > 0.0 && share <= 1.0 => share,
-            WhenUnavailable::Local { share } => return Err(Refused::Share { share }),
-        };
-        let debt = if max_debt > 0 { portion(max_debt, share) } else { 0 };
-        let builder = || Limiter::builder(part(quota, share)).max_debt(debt).max_keys(max_keys);
-        let build = |algorithm| builder().algorithm(algorithm).build();
-        let local = match algorithm {
-            Algorithm::SlidingLog | Algorithm::SlidingWindow => {
-                build(Algorithm::SlidingWindow).or_else(|_| build(Algorithm::TokenBucket))
-            }
-            packed => build(packed),
-        };
-        Ok(Self::Local(Box::new(local?)))
+        Self::of(on_failure, |share| {
+            let debt = if max_debt > 0 { portion(max_debt, share) } else { 0 };
+            let builder = || Limiter::builder(part(quota, share)).max_debt(debt).max_keys(max_keys);
+            let build = |algorithm| builder().algorithm(algorithm).build();
+            let local = match algorithm {
+                Algorithm::SlidingLog | Algorithm::SlidingWindow => {
+                    build(Algorithm::SlidingWindow).or_else(|_| build(Algorithm::TokenBucket))
+                }
+                packed => build(packed),
+            };
+            local.map(Box::new)
+        })
     }
 
     /// Charges the local limiter for tokens that the store has admitted.
     pub(crate) fn keep_warm(&self, name: &Name, tokens: u64) {
-        if let (Self::Local(limiter), 1..) = (self, tokens) {
+        if let (Some(limiter), 1..) = (self.local(), tokens) {
             let _ = limiter.check_n(name, tokens);
         }
     }
@@ -100,8 +120,7 @@ impl Fallback {
     /// Decides a request for `cost` tokens. `limit` is the maximum cost of one request.
     pub(crate) fn check(&self, name: &Name, cost: u64, limit: u64) -> Decision {
         match self {
-            Self::Open => policy(Outcome::Allowed, cost, limit),
-            Self::Closed => policy(Outcome::Denied, cost, limit),
+            Self::Fixed(outcome) => policy(*outcome, cost, limit),
             Self::Local(limiter) => limiter.check_n(name, cost),
         }
     }
@@ -109,43 +128,37 @@ impl Fallback {
     /// Charges tokens that are already spent, and returns how many were charged. Without a local
     /// limiter, nothing is charged.
     pub(crate) fn force(&self, name: &Name, tokens: u64) -> u64 {
-        match self {
-            Self::Local(limiter) => limiter.force(name, tokens),
-            Self::Open | Self::Closed => 0,
-        }
+        self.local().map_or(0, |limiter| limiter.force(name, tokens))
     }
 
     pub(crate) fn peek(&self, name: &Name, cost: u64, limit: u64) -> Decision {
         match self {
+            Self::Fixed(outcome) => policy(*outcome, cost, limit),
             Self::Local(limiter) => limiter.peek_n(name, cost),
-            policy => policy.check(name, cost, limit),
         }
     }
 
     /// Returns the local limiter's quota, or `None` if there is no local limiter.
     #[cfg(feature = "wait")]
     pub(crate) fn quota(&self) -> Option<Quota> {
-        match self {
-            Self::Local(limiter) => Some(limiter.quota()),
-            Self::Open | Self::Closed => None,
-        }
+        self.local().map(|limiter| limiter.quota())
     }
 
     pub(crate) fn refund(&self, name: &Name, decision: &Decision, tokens: u64) {
-        if let Self::Local(limiter) = self {
+        if let Some(limiter) = self.local() {
             limiter.refund_n(name, decision, tokens);
         }
     }
 
     /// Pauses the key in the local limiter, if the limiter exists and has room for the pause.
     pub(crate) fn pause(&self, name: &Name, time: Duration) {
-        if let Self::Local(limiter) = self {
+        if let Some(limiter) = self.local() {
             let _ = limiter.pause(name, time);
         }
     }
 
     pub(crate) fn reset(&self, name: &Name) {
-        if let Self::Local(limiter) = self {
+        if let Some(limiter) = self.local() {
             limiter.reset(name);
         }
     }
@@ -182,13 +195,12 @@ pub(crate) fn portion(tokens: u64, share: f64) -> u64 {
     part.clamp(1, tokens.max(1))
 }
 
-impl fmt::Debug for Fallback {
+impl<L> fmt::Debug for Fallback<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Open => "Open",
-            Self::Closed => "Closed",
-            Self::Local(_) => "Local",
-        })
+        match self {
+            Self::Fixed(outcome) => outcome.fmt(f),
+            Self::Local(_) => f.write_str("Local"),
+        }
     }
 }
 

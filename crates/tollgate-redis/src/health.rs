@@ -35,12 +35,7 @@ impl StoreProblem {
     /// An unreachable server is not a mistake in the settings: the client connects as soon as it
     /// can reach the server.
     pub fn is_unreachable(&self) -> bool {
-        matches!(
-            self.0,
-            Problem::Unreachable { .. }
-                | Problem::NotReset { is_answered: false, .. }
-                | Problem::NotPaused { is_answered: false, .. }
-        )
+        matches!(self.0, Problem::Unreachable { .. } | Problem::Unconfirmed { is_answered: false, .. })
     }
 
     /// Returns true if the store answers checks despite this problem. This is the case if the
@@ -95,12 +90,9 @@ pub(crate) enum Problem {
          throttled keys, which are then admitted as new; set `maxmemory-policy noeviction`"
     )]
     Eviction { server: String, policy: String },
-    /// The store did not confirm that it deleted the state of a key.
-    #[error("the key may not be reset: {reason}")]
-    NotReset { reason: String, is_answered: bool },
-    /// The store did not confirm that it paused a key.
-    #[error("the key may not be paused: {reason}")]
-    NotPaused { reason: String, is_answered: bool },
+    /// The store did not confirm that a key is reset or paused.
+    #[error("the key may not be {done}: {reason}")]
+    Unconfirmed { done: &'static str, reason: String, is_answered: bool },
 }
 
 impl Problem {

@@ -27,7 +27,7 @@ use crate::builder::SharedBuilder;
 use crate::client::Client;
 use crate::connection::trial::Trial;
 use crate::error::{Refused, SharedError};
-use crate::fallback::{WhenUnavailable, portion};
+use crate::fallback::{Fallback, portion};
 use crate::name::{Name, Naming, StoreKey};
 use crate::scripts::script::Script;
 use crate::stats::{Counters, Event, SharedStats};
@@ -38,7 +38,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use tollgate::{Chargeable, DecisionSource, Denied, InFlight, Permit, Quota};
+use tollgate::{Chargeable, DecisionSource, Denied, InFlight, Outcome, Permit, Quota};
 
 /// The letter that marks this kind of state in key names.
 const LETTER: char = 'p';
@@ -86,17 +86,9 @@ pub struct SharedInFlight<K: ?Sized> {
 struct SharedInFlightState {
     permits: Arc<StorePermits>,
     naming: Naming,
-    fallback: LocalLimit,
+    fallback: Fallback<InFlight<Name>>,
     /// The client runs this trial while the limit is in use.
     trial: Arc<Trial>,
-}
-
-/// The limit that decides when the store does not answer.
-#[derive(Debug)]
-enum LocalLimit {
-    Allow,
-    Deny,
-    Share(InFlight<Name>),
 }
 
 impl<K: StoreKey + ?Sized> SharedInFlight<K> {
@@ -125,7 +117,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     ///
     /// Returns [`Denied`] if no permit is free. The decision contains no retry time, because it is
     /// unknown when a permit will be free. If the store does not answer by the deadline,
-    /// [`WhenUnavailable`] decides.
+    /// [`WhenUnavailable`](crate::WhenUnavailable) decides.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -166,10 +158,9 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     pub async fn in_flight(&self, key: &K) -> u64 {
         let (name, text) = self.limit.naming.name(key);
         let asked = self.client().runtime().within(self.limit.permits.ask(&text, "count", ""));
-        match (asked.await, &self.limit.fallback) {
-            (Ok(reply), _) => reply.out,
-            (Err(_), LocalLimit::Share(local)) => local.in_flight(&name),
-            (Err(_), LocalLimit::Allow | LocalLimit::Deny) => 0,
+        match asked.await {
+            Ok(reply) => reply.out,
+            Err(_) => self.limit.fallback.local().map_or(0, |local| local.in_flight(&name)),
         }
     }
 
@@ -238,14 +229,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
         // The limit and `max_keys` are validated here even if the fallback does not use them.
         let local = |limit| InFlight::builder(limit).max_keys(self.max_keys).build();
         local(self.limit)?;
-        let fallback = match self.when_unavailable.unwrap_or_default() {
-            WhenUnavailable::Allow => LocalLimit::Allow,
-            WhenUnavailable::Deny => LocalLimit::Deny,
-            WhenUnavailable::Local { share } if share > 0.0 && share <= 1.0 => {
-                LocalLimit::Share(local(portion(self.limit, share))?)
-            }
-            WhenUnavailable::Local { share } => return Err(Refused::Share { share }),
-        };
+        let when_unavailable = self.when_unavailable.unwrap_or_default();
+        let fallback = Fallback::of(when_unavailable, |share| local(portion(self.limit, share)))?;
         let naming = Naming::new(&self.name, LETTER, None, self.readable_keys);
         let permits = Arc::new(StorePermits {
             client: self.client,
@@ -263,24 +248,21 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
     }
 }
 
-impl LocalLimit {
+impl Fallback<InFlight<Name>> {
     /// Counts a permit that the store has granted.
     fn keep_warm(&self, name: Name) -> Option<Permit> {
-        match self {
-            Self::Share(local) => local.acquire_owned(name).ok(),
-            Self::Allow | Self::Deny => None,
-        }
+        self.local()?.acquire_owned(name).ok()
     }
 
     /// Decides in place of the store.
     fn acquire(&self, name: Name, limit: u64, after: After) -> Result<SharedPermit, Denied> {
         let (decision, local) = match self {
-            Self::Share(local) => {
+            Self::Local(local) => {
                 let permit = local.empty_permit_owned(name);
                 (permit.check_n(1), Some(permit))
             }
-            policy => {
-                let is_granted = matches!(policy, Self::Allow);
+            Self::Fixed(outcome) => {
+                let is_granted = *outcome == Outcome::Allowed;
                 // The number of permits in use is unknown.
                 (decision(limit, PermitReply { is_granted, out: limit }, DecisionSource::Policy), None)
             }

@@ -55,8 +55,9 @@
 //! - A lease has as many tokens as the key spends on this machine while a lease lasts, judged by
 //!   the time since the last request. Leases start small and grow by a factor of at most four, so a
 //!   rarely used key leases almost nothing.
-//! - If the answer to a lease is lost, its tokens are lost as well, and the next lease starts small
-//!   again. Cancelling a request does not cancel its lease.
+//! - If the answer to a lease is lost, its tokens are lost as well until the lease ends, together
+//!   with those of the leases that the request has closed. The next lease starts small again.
+//!   Cancelling a request does not cancel its lease.
 //! - While other machines hold leases of a bucket, a request that costs more than half of the
 //!   capacity may be denied again and again. The retry time of such a denial is the latest possible
 //!   one: the time until the leases have ended and their tokens have refilled. Use no lease for
@@ -75,8 +76,10 @@
 //!   notice the refunds of other machines. Except with a fixed window, the denial lasts for
 //!   some time even if the retry time is earlier: for the time in which `lease` tokens refill (in a
 //!   log, a quarter of it; in a sliding window, at most a twentieth of the period), less up to a
-//!   quarter of it at random. Without this minimum, each token would cost a round trip when a key is at its
-//!   limit, where tokens return one by one. No token is lost, because a bucket has room for them.
+//!   quarter of it at random. Without this minimum, each token would cost a round trip when a key
+//!   is at its limit, where tokens return one by one. No token is lost, because a bucket has room
+//!   for them. With a penalty, this machine only repeats denials of the store, and only until their
+//!   retry time, because each denial pauses the key.
 //! - A leaky queue grants no leases. It assigns a turn to each request, and only the store knows
 //!   that turn.
 //! - Time is measured by this machine's monotonic clock, which stops during sleep on some machines.
@@ -89,6 +92,7 @@ mod demand;
 
 use crate::core::{Core, Request};
 use crate::name::Name;
+use crate::runtime::MARGIN;
 use crate::scripts::rule::{Answer, Op, Settled, Settlement};
 use crate::scripts::script::Failure;
 use crate::stats::Event;
@@ -119,6 +123,8 @@ struct LeaseState {
     most: u64,
     /// The minimum time for which a denial is remembered, in ticks.
     rest: u64,
+    /// Whether an answer that leaves no token counts as a denial of any cost.
+    denies_empty: bool,
     /// The time for which a lease can usually be kept, in ticks.
     hold: u64,
     max_keys: u64,
@@ -144,9 +150,13 @@ impl Drop for AskPermit {
 }
 
 impl Leases {
-    pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize) -> Self {
+    /// If a limit `is_penalized`, this machine denies no longer than the store, because a repeated
+    /// denial pauses the key.
+    pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize, is_penalized: bool) -> Self {
         let state = LeaseState {
-            rest: ticks(core.rule.rest()),
+            rest: if is_penalized { 0 } else { ticks(core.rule.rest()) },
+            // `refill_after` is the time until the next token only if the tokens refill one by one.
+            denies_empty: core.rule.refills_steadily() && !is_penalized,
             hold: ticks(core.rule.hold()),
             core,
             most: most.min(MOST),
@@ -216,12 +226,8 @@ impl Leases {
                 return decision;
             }
             if cell.pool.ask() {
-                let answer = match state.ask(&cell, text(), request.cost, deadline) {
-                    // An error means that the runtime is ending.
-                    Some(asking) => asking.await.unwrap_or(Err(Failure::Unknown)),
-                    None => Err(Failure::Unavailable),
-                };
-                return core.decide(request, answer);
+                let asking = state.ask(&cell, text(), request.cost, deadline);
+                return core.decide(request, answer_of(asking, deadline).await);
             }
             if timeout_at(patience, answered).await.is_err() {
                 let answer = core.ask_by(deadline, request.text, Op::check(request.cost), None).await;
@@ -239,7 +245,6 @@ impl Leases {
         let (state, core) = (&self.state, &self.state.core);
         let deadline = core.deadline();
         let patience = deadline - core.deadline / 2;
-        let op = |settled| Op::Force { tokens: request.cost, settled };
         let cell = state.cells.peek_with(&request.name, |_, cell| Arc::clone(cell));
         while let Some(cell) = &cell {
             let answered = cell.answered.notified();
@@ -249,16 +254,15 @@ impl Leases {
                 return request.cost;
             }
             if cell.pool.ask() {
-                let permit = AskPermit(Arc::clone(cell));
-                let closed = permit.0.close(true, || state.now());
-                let asking = state.settle_and_ask(cell, &closed, deadline, request.text, op);
-                return core.forced(request, asking.await);
+                let asking = state.force(cell, request.text.to_owned(), request.cost, deadline);
+                return core.forced(request, answer_of(asking, deadline).await);
             }
             if timeout_at(patience, answered).await.is_err() {
                 break;
             }
         }
-        core.forced(request, core.ask_by(deadline, request.text, op([None; 2]), None).await)
+        let op = Op::Force { tokens: request.cost, settled: [None; 2] };
+        core.forced(request, core.ask_by(deadline, request.text, op, None).await)
     }
 
     pub(crate) fn refund(&self, name: &Name, decision: &Decision, tokens: u64) {
@@ -294,6 +298,19 @@ impl Leases {
             true
         });
         held
+    }
+}
+
+/// A task that asks the store; `None` if there is no runtime for the task.
+type Asking = Option<JoinHandle<Result<Answer, Failure>>>;
+
+/// Returns the answer of the store, unless the runtime of the task has ended or does not run the
+/// task in time. The task owns the right to ask and the leases, so nothing is lost in either case.
+async fn answer_of(asking: Asking, deadline: Instant) -> Result<Answer, Failure> {
+    let asking = asking.ok_or(Failure::Unavailable)?;
+    match timeout_at(deadline + MARGIN, asking).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) | Err(_) => Err(Failure::Unknown),
     }
 }
 
@@ -387,15 +404,7 @@ impl LeaseState {
     /// Asks the store for `cost` tokens and a lease. The caller must own the right to ask. A
     /// separate task sends the request, so that cancelling the caller's request does not lose the
     /// lease. The task returns the right to ask when it ends.
-    ///
-    /// Returns `None` if there is no runtime for the task.
-    fn ask(
-        self: &Arc<Self>,
-        cell: &Arc<Cell>,
-        text: String,
-        cost: u64,
-        deadline: Instant,
-    ) -> Option<JoinHandle<Result<Answer, Failure>>> {
+    fn ask(self: &Arc<Self>, cell: &Arc<Cell>, text: String, cost: u64, deadline: Instant) -> Asking {
         let (state, permit) = (Arc::clone(self), AskPermit(Arc::clone(cell)));
         self.core.client.runtime().spawn(async move {
             let cell = &permit.0;
@@ -427,6 +436,21 @@ impl LeaseState {
         })
     }
 
+    /// Gives all leases back to the store, and charges `tokens`, in a separate task like
+    /// [`ask`](Self::ask). The caller must own the right to ask.
+    fn force(self: &Arc<Self>, cell: &Arc<Cell>, text: String, tokens: u64, deadline: Instant) -> Asking {
+        let (state, permit) = (Arc::clone(self), AskPermit(Arc::clone(cell)));
+        self.core.client.runtime().spawn(async move {
+            let cell = &permit.0;
+            let closed = cell.close(true, || state.now());
+            let sent = state.start.elapsed();
+            let op = |settled| Op::Force { tokens, settled };
+            let answer = state.settle_and_ask(cell, &closed, deadline, &text, op).await;
+            cell.note_answer(ticks(state.start.elapsed() - sent), answer.is_err());
+            answer
+        })
+    }
+
     /// Asks the store, which first settles the closed leases. Opens them again if it is certain
     /// that the store has not done so. Requires the right to ask.
     async fn settle_and_ask(
@@ -438,7 +462,7 @@ impl LeaseState {
         op: impl FnOnce(Settled) -> Op,
     ) -> Result<Answer, Failure> {
         let answer = self.core.ask_by(deadline, text, op(settled(closed)), None).await;
-        if answer.as_ref().is_err_and(|failure| *failure != Failure::Unknown) {
+        if answer.as_ref().is_err_and(Failure::was_not_run) {
             cell.reopen(closed);
         }
         answer
@@ -448,7 +472,7 @@ impl LeaseState {
         // The rest is random, so that machines do not ask in the same order each time. The first
         // one would always find the most tokens.
         let rest = self.rest - fastrand::u64(..=self.rest / 4);
-        cell.record(answer, cost, rest, self.core.rule.refills_steadily(), self.now());
+        cell.record(answer, cost, rest, self.denies_empty, self.now());
     }
 
     /// Requests the next lease before all tokens of the current lease are spent.

@@ -28,7 +28,7 @@
 //! | | a check costs | all machines together admit | made for |
 //! |---|---|---|---|
 //! | exact (the default) | a round trip | the limit | most services |
-//! | [`lease`](SharedBuilder::lease)`(B)` | nothing, except one round trip in up to B checks | never more than the limit; no other machine can use the tokens that a machine has leased but not spent, up to 2 x B for each machine, and in a bucket at most half of its capacity for all machines | keys that are busy on each machine |
+//! | [`lease`](SharedBuilder::lease)`(B)` | nothing, except one round trip in up to B checks | never more than the limit; no other machine can use the tokens that a machine has leased but not spent, up to 2 x B for each machine and 3 x B more for each lost answer, and in a bucket at most half of its capacity for all machines | keys that are busy on each machine |
 //! | [`max_unsynced`](SharedBuilder::max_unsynced)`(U)` | nothing | up to the limit + (N - 1) x U in a window, for N machines, even while the store is unreachable | the lowest latency; windows only |
 //!
 //! Machines that share a limit must use the same name and algorithm. Exact limits and leases store
@@ -63,9 +63,10 @@
 //!
 //! The state of a key is one entry, `tollgate:<name>:<kind>:<hash>`. The entry's name contains no
 //! hash tag, and contains the raw key only [on request](SharedBuilder::readable_keys). Every entry
-//! expires one second after its state stops counting. A check is one `EVALSHA` on one key, so
-//! clusters need no special care. The scripts use no modules and no `FUNCTION`, which managed
-//! servers may lack.
+//! expires one second after its state stops counting; the entry of a fixed window expires a period
+//! later, because machines with sliding windows still count it. A check is one `EVALSHA` on one
+//! key, so clusters need no special care. The scripts use no modules and no `FUNCTION`, which
+//! managed servers may lack.
 //!
 //! The states of buckets and windows start with their kind and the version of their format. A check
 //! of a key whose state has another version is answered with an error, which

@@ -66,9 +66,11 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// If machines have different quotas for a class, each machine judges by its own quota, but counts
 /// the tokens charged by all machines. A machine with a smaller quota therefore denies first. The
-/// same holds for leases and unsynchronized counts, with one exception. With
-/// [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines with different *periods* do not
-/// count each other's tokens, so each of these quotas can be used up in full.
+/// same holds for leases and unsynchronized counts, unless the quotas of windows have different
+/// *periods*. With [`max_unsynced`](crate::SharedBuilder::max_unsynced), the machines then do not
+/// count each other's tokens, so each of these quotas can be used up in full. With a
+/// [`lease`](crate::SharedBuilder::lease), a machine may give tokens back to a count that no longer
+/// contains them, so these tokens may be admitted once more.
 ///
 /// # Progress
 ///
@@ -510,7 +512,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     pub async fn pause(&self, key: &K, time: Duration) -> Result<(), StoreProblem> {
         let (name, text) = self.names(key);
         let request = Request { name, text: &text, cost: 0 };
-        self.within(self.own_class().pause(request, time, self.now)).await
+        let class = self.own_class();
+        self.within(class.pause_by(class.core.deadline(), request, time, self.now)).await
     }
 
     /// Deletes the state of `key` in this handle's class, both in the store and on this machine,

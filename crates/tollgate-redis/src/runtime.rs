@@ -25,6 +25,10 @@ const NAME: &str = "tollgate-redis";
 /// long.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// How long after the deadline a caller waits for a task, which notices the deadline a moment
+/// later. After this time, the runtime does not run the task.
+pub(crate) const MARGIN: Duration = Duration::from_millis(5);
+
 /// Where the tasks of a client run.
 pub(crate) enum Runtime {
     /// In the runtime of the caller that starts them.

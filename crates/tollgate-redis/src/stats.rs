@@ -53,10 +53,11 @@ pub struct SharedStats {
     pub by_lease: u64,
     /// Decisions that [`WhenUnavailable`](crate::WhenUnavailable) made in place of the store.
     pub by_fallback: u64,
-    /// Requests whose fate is unknown, because the answer was late or lost. The store may have
-    /// counted them.
+    /// Requests whose fate is unknown, because the answer was late, lost or unreadable. The store
+    /// may have counted them.
     pub unanswered: u64,
-    /// Requests that the store answered with an error. The store did not execute them.
+    /// Requests that the store answered with an error. The store did not execute them, unless a
+    /// proxy between this machine and the store sent the error.
     pub store_errors: u64,
     /// Requests that were not sent, because there was no connection or the breaker was open.
     pub unsent: u64,
@@ -95,18 +96,18 @@ pub(crate) enum Event {
     Unsent,
 }
 
-impl Event {
-    /// Returns the event to count for a request that ended without an answer.
-    pub(crate) fn of(failure: &Failure) -> Self {
-        match failure {
-            Failure::Unknown => Self::Unanswered,
-            Failure::Server(_) => Self::StoreError,
-            Failure::Unavailable => Self::Unsent,
-        }
-    }
-}
-
 impl Counters {
+    /// Counts the result of a request to the store, and returns it.
+    pub(crate) fn note<T>(&self, answer: Result<T, Failure>) -> Result<T, Failure> {
+        self.count(match &answer {
+            Ok(_) => Event::ByStore,
+            Err(Failure::Unknown) => Event::Unanswered,
+            Err(Failure::Refused(_) | Failure::Server(_)) => Event::StoreError,
+            Err(Failure::Unavailable) => Event::Unsent,
+        });
+        answer
+    }
+
     pub(crate) fn count(&self, event: Event) {
         let counter = match event {
             Event::ByStore => &self.by_store,

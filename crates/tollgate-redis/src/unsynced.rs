@@ -77,7 +77,7 @@ use crate::connection::trial::Trial;
 use crate::core::{self, Core, Request};
 use crate::error::Refused;
 use crate::name::{Name, Naming};
-use crate::scripts::script::{Call, Failure, Script};
+use crate::scripts::script::{Call, Script};
 use crate::stats::{Event, SharedStats};
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use crate::words::count::{Full, MOST_LIMIT, MOST_UNSYNCED};
@@ -92,7 +92,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tollgate::{Algorithm, Decision, DecisionSource, Limiter, Quota, Tick};
 
 pub(crate) struct Unsynced {
-    state: Arc<UnsyncedState>,
+    pub(crate) state: Arc<UnsyncedState>,
 }
 
 fn script() -> Script {
@@ -317,18 +317,6 @@ impl Unsynced {
         if let Some(count) = self.state.counts.peek_with(&(name, window), |_, count| Arc::clone(count)) {
             count.give_back(tokens);
         }
-    }
-
-    /// Pauses a key for `time` microseconds, on this machine and on all machines that learn of the
-    /// pause.
-    pub(crate) async fn pause(
-        &self,
-        request: Request<'_>,
-        time: u64,
-        now: Option<Tick>,
-        deadline: Instant,
-    ) -> Result<(), Failure> {
-        self.state.pause(request, time, now, deadline).await
     }
 
     /// Removes the key's pause, and its admissions in the windows at `now` and at the store's time,

@@ -369,8 +369,8 @@ impl Network {
             }
             Some(Err(error)) => error,
         };
-        let refused = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-        if refused {
+        let failure = Failure::of(&error);
+        if failure != Failure::Unknown {
             // The error may concern this request only. A trial shows whether it concerns all.
             node.refuse();
             self.try_again(node);
@@ -383,7 +383,7 @@ impl Network {
         } else {
             node.breaker.answered();
         }
-        Err(if refused { Failure::Server(error.to_string()) } else { Failure::Unknown })
+        Err(failure)
     }
 
     /// Starts the task that probes a node until the node answers. Does nothing if the task is

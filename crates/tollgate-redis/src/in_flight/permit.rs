@@ -141,14 +141,9 @@ impl StorePermits {
             &[granted, out] => {
                 Ok(PermitReply { is_granted: granted == 1, out: u64::try_from(out).unwrap_or(0) })
             }
-            _ => Err(Failure::Server("invalid numbers in the answer of a script".to_owned())),
+            _ => Err(Failure::Unknown),
         };
-        let answer = answered.and_then(read);
-        match &answer {
-            Ok(_) => self.counters.count(Event::ByStore),
-            Err(failure) => self.counters.count(Event::of(failure)),
-        }
-        answer
+        self.counters.note(answered.and_then(read))
     }
 
     /// Acquires one of the key's permits in the store, in a separate task.
@@ -190,7 +185,7 @@ impl StoreEntry {
         let asked = self.renew(&until).await;
         let may_be_held = match &asked {
             Ok(reply) => reply.is_granted,
-            Err(failure) => *failure == Failure::Unknown,
+            Err(failure) => !failure.was_not_run(),
         };
         let is_held = matches!(&asked, Ok(reply) if reply.is_granted);
         let is_heard = answer.send(asked).is_ok();

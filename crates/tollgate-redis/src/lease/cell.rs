@@ -163,18 +163,17 @@ impl Cell {
         word >> COST_BITS > now && word & MOST_COST <= 1
     }
 
-    /// Records that `cost` tokens are denied until `until`. A cost of 0 means that the store had
-    /// nothing to lease.
+    /// Records that `cost` tokens, at most [`MOST_COST`], are denied until `until`. A cost of 0
+    /// means that the store had nothing to lease.
     pub(super) fn deny(&self, cost: u64, until: u64) {
-        if cost <= MOST_COST {
-            // ORDERING: relaxed, as in `denied_for`.
-            self.denied.store(until.min(LAST) << COST_BITS | cost, Relaxed);
-        }
+        // ORDERING: relaxed, as in `denied_for`.
+        self.denied.store(until.min(LAST) << COST_BITS | cost, Relaxed);
     }
 
     /// Stores the figures of an answer to a request for `cost` tokens. A denial is remembered for
-    /// at least `rest`. If the tokens `refill_steadily`, so is the fact that no token is left.
-    pub(super) fn record(&self, answer: &Answer, cost: u64, rest: u64, refill_steadily: bool, now: u64) {
+    /// at least `rest`. If `denies_empty` is true, the fact that no token is left counts as a
+    /// denial of any cost.
+    pub(super) fn record(&self, answer: &Answer, cost: u64, rest: u64, denies_empty: bool, now: u64) {
         let decision = &answer.decision;
         let remaining = decision.remaining().saturating_sub(answer.lease);
         // ORDERING: relaxed, because a decision may mix the figures of two answers. The leased
@@ -183,9 +182,9 @@ impl Cell {
         // ORDERING: relaxed, as above.
         self.reset_at.store(now.saturating_add(ticks(decision.reset_after())), Relaxed);
         let (cost, wait) = match (decision.outcome(), decision.retry_after()) {
-            (Outcome::Denied, Some(wait)) => (cost, ticks(wait)),
+            (Outcome::Denied, Some(wait)) if cost <= MOST_COST => (cost, ticks(wait)),
             // The next request would be denied, unless the leased tokens pay it.
-            (Outcome::Allowed, _) if remaining == 0 && refill_steadily => (1, ticks(decision.refill_after())),
+            (Outcome::Allowed, _) if remaining == 0 && denies_empty => (1, ticks(decision.refill_after())),
             _ => return,
         };
         // ORDERING: relaxed, as above.
@@ -250,5 +249,35 @@ impl Cell {
             at: Tick::from_nanos(now.saturating_mul(TICK)),
             source: if is_paused { DecisionSource::Pause } else { DecisionSource::Lease },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denial_that_is_too_large_to_remember_changes_no_other() {
+        let denial = |cost: u64, wait: u64, source| {
+            let wait = Duration::from_millis(wait);
+            let decision = Decision::from(DecisionParts {
+                outcome: Outcome::Denied,
+                cost,
+                capacity: u64::MAX,
+                remaining: 0,
+                wait: Some(wait),
+                reset_after: wait,
+                refill_after: wait,
+                at: Tick::ZERO,
+                source,
+            });
+            Answer { decision, lease: 0, hold: Duration::ZERO, charge: 0 }
+        };
+        let cell = Cell::default();
+        cell.record(&denial(5, 100, DecisionSource::Store), 5, 0, true, 1);
+        cell.record(&denial(MOST_COST + 1, 700, DecisionSource::Pause), MOST_COST + 1, 0, true, 1);
+        assert_eq!(cell.denied_for(5, 1), Some(100));
+        let decision = cell.decision(Outcome::Denied, 5, u64::MAX, 100, 1);
+        assert_eq!(decision.source(), DecisionSource::Lease);
     }
 }

@@ -188,24 +188,11 @@ impl Class {
             Mode::Lease(leases) => leases.forget(&name),
             Mode::Unsynced(counts) => counts.forget(name, now),
         }
-        deleted.map_err(|failure| {
-            let (reason, is_answered) = reason(failure);
-            StoreProblem(Problem::NotReset { reason, is_answered })
-        })
+        deleted.map_err(|failure| unconfirmed("reset", failure))
     }
 
     /// Pauses a key for `time`.
-    pub(crate) async fn pause(
-        &self,
-        request: Request<'_>,
-        time: Duration,
-        now: Option<Tick>,
-    ) -> Result<(), StoreProblem> {
-        self.pause_by(self.core.deadline(), request, time, now).await
-    }
-
-    /// Pauses a key like [`pause`](Self::pause), with a given deadline.
-    async fn pause_by(
+    pub(crate) async fn pause_by(
         &self,
         deadline: Instant,
         request: Request<'_>,
@@ -220,7 +207,7 @@ impl Class {
         }
         self.core.fallback.pause(&request.name, time);
         let paused = match &self.mode {
-            Mode::Unsynced(counts) => counts.pause(request, micros, now, deadline).await,
+            Mode::Unsynced(counts) => counts.state.pause(request, micros, now, deadline).await,
             Mode::Exact | Mode::Lease(_) => {
                 self.core.ask_by(deadline, request.text, Op::Pause { time: micros }, now).await.map(drop)
             }
@@ -230,10 +217,7 @@ impl Class {
         if let Mode::Lease(leases) = &self.mode {
             leases.forget(&request.name);
         }
-        paused.map_err(|failure| {
-            let (reason, is_answered) = reason(failure);
-            StoreProblem(Problem::NotPaused { reason, is_answered })
-        })
+        paused.map_err(|failure| unconfirmed("paused", failure))
     }
 
     pub(crate) async fn flush(&self) {
@@ -290,11 +274,12 @@ fn held_back(cost: u64, denied: &Decision, time: Duration) -> Decision {
     })
 }
 
-/// Returns why the store has not confirmed an operation, and whether the store has answered.
-fn reason(failure: Failure) -> (String, bool) {
-    match failure {
+/// Returns why the store has not confirmed that a key is `done`: reset or paused.
+fn unconfirmed(done: &'static str, failure: Failure) -> StoreProblem {
+    let (reason, is_answered) = match failure {
         Failure::Unavailable => ("no connection to the store".to_owned(), false),
-        Failure::Unknown => ("the store did not answer in time".to_owned(), false),
-        Failure::Server(reason) => (reason, true),
-    }
+        Failure::Unknown => ("no valid answer of the store arrived in time".to_owned(), false),
+        Failure::Refused(reason) | Failure::Server(reason) => (reason, true),
+    };
+    StoreProblem(Problem::Unconfirmed { done, reason, is_answered })
 }

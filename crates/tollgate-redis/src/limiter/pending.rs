@@ -3,21 +3,16 @@
 use super::class::Class;
 use crate::core::Request;
 use crate::name::Name;
-use crate::runtime::block_until;
+use crate::runtime::{MARGIN, block_until};
 use crate::stats::Event;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 use tokio::sync::oneshot::{Receiver, Sender, channel};
 use tokio::time::Instant;
 use tollgate::{Decision, Tick};
-
-/// How long after the deadline a thread waits for the task, which notices the deadline a moment
-/// later. After this time, the runtime does not run the task.
-const MARGIN: Duration = Duration::from_millis(5);
 
 /// A check for which the store is being asked. Returned by
 /// [`SharedLimiter::try_check`](crate::SharedLimiter::try_check).

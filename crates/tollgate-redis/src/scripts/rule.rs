@@ -127,10 +127,12 @@ impl Rule {
     pub(crate) fn lease(&mut self, lease: u64) -> Result<(), Refused> {
         let capacity = self.capacity();
         let refused = |most| Err(Refused::Lease { lease, most });
-        let clamped = |hold: u128| u64::try_from(hold).unwrap_or(u64::MAX).clamp(SHORTEST_HOLD, LONGEST_HOLD);
+        let capped = |time: u128| u64::try_from(time).unwrap_or(u64::MAX).min(LONGEST_HOLD);
         let refills =
-            |tokens: u64, unit, leak| clamped(u128::from(tokens) * u128::from(unit) / u128::from(leak));
-        let share = |period: u64, limit| clamped(u128::from(period) * u128::from(lease) / u128::from(limit));
+            |tokens: u64, unit, leak| capped(u128::from(tokens) * u128::from(unit) / u128::from(leak));
+        let share = |period: u64, limit| {
+            capped(u128::from(period) * u128::from(lease) / u128::from(limit)).max(SHORTEST_HOLD)
+        };
         self.hold = match self.kind {
             // A leaky queue assigns a turn to each request, and only the store knows that turn.
             Kind::Bucket { queue: true, .. } => {
@@ -138,7 +140,7 @@ impl Rule {
             }
             // The other half is left for machines without a lease.
             _ if lease == 0 || lease > capacity / 2 => return refused(capacity / 2),
-            Kind::Window { period, .. } => clamped(period.into()),
+            Kind::Window { period, .. } => period.clamp(SHORTEST_HOLD, LONGEST_HOLD),
             Kind::Log { period, limit } => {
                 let hold = share(period, limit);
                 if hold > period / 2 {
@@ -147,11 +149,14 @@ impl Rule {
                 hold
             }
             // In this time, half of the capacity refills.
-            Kind::Bucket { unit, leak, .. } => refills(capacity / 2, unit, leak).min(LONGEST_STEP),
+            Kind::Bucket { unit, leak, .. } => {
+                refills(capacity / 2, unit, leak).clamp(SHORTEST_HOLD, LONGEST_STEP)
+            }
         };
         // After a denial, tokens may refill one by one, and this machine must not ask the store for
         // each of them. During the pause, the tokens of a lease refill. They are at most half of
-        // the capacity, so the bucket is not full, and no token is lost.
+        // the capacity, so the bucket is not full, and no token is lost. A longer pause would lose
+        // tokens, so a bucket's pause has no minimum.
         self.rest = match self.kind {
             Kind::Window { sliding: false, .. } => 0,
             Kind::Window { period, limit, .. } => share(period, limit).min(period / 20),

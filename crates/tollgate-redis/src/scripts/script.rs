@@ -36,10 +36,55 @@ impl Script {
 pub(crate) enum Failure {
     /// The request was not sent.
     Unavailable,
-    /// The server did not execute the request. The text is the server's reason.
+    /// The server refused the request before the first write. The text is the server's reason.
+    Refused(String),
+    /// The answer is another error, which a proxy may have sent after the server executed the
+    /// request.
     Server(String),
-    /// The server may have executed the request, or may still execute it.
+    /// The answer is late, lost or unreadable. The server may have executed the request, or may
+    /// still execute it.
     Unknown,
+}
+
+/// The codes of the errors that a server or a script returns before the first write of a script.
+const REFUSALS: [&str; 17] = [
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "CROSSSLOT",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOAUTH",
+    "NOPERM",
+    "NOREPLICAS",
+    "NOSCRIPT",
+    "OOM",
+    "READONLY",
+    "TOLLGATE",
+    "TRYAGAIN",
+    // Each script reads its only key before it writes to the key.
+    "WRONGTYPE",
+];
+
+impl Failure {
+    /// Returns the failure of a request that was answered with an error.
+    pub(crate) fn of(error: &RedisError) -> Self {
+        match error.kind() {
+            ErrorKind::Server(_) | ErrorKind::Extension => {
+                let is_refusal = error.code().is_some_and(|code| REFUSALS.contains(&code));
+                let failure = if is_refusal { Self::Refused } else { Self::Server };
+                failure(error.to_string())
+            }
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Returns true if it is certain that the server neither executed the request nor will.
+    pub(crate) fn was_not_run(&self) -> bool {
+        matches!(self, Self::Unavailable | Self::Refused(_))
+    }
 }
 
 /// One call of a script on one key.

@@ -2,7 +2,8 @@
 -- (n + 1) * period.
 --
 -- State: "w1" number previous present period paused, the numbers as doubles. A fixed window does
--- not use `previous`. `paused` is the time at which a pause ends, or 0.
+-- not use `previous`, but keeps it for a sliding window of the same name. `paused` is the time at
+-- which a pause ends, or 0.
 --
 -- Request: op period limit most sliding tokens lease, and for each refund and each settled lease:
 -- number granted unspent (`tokens` is the cost, the number of tokens, or for pause a time; the
@@ -61,9 +62,10 @@ if state then
   end
 end
 
--- Tokens that return to the window that counted them.
+-- Tokens that return to the window that counted them. If the state was written under another
+-- period, the counts do not have to contain these tokens, and nothing returns.
 local returned = false
-while place < #ARGV[1] do
+while length == period and place < #ARGV[1] do
   local window, _, unspent
   window, _, unspent, place = struct.unpack('<ddd', ARGV[1], place)
   if window == number and present > 0 then
@@ -115,7 +117,8 @@ if writes then
   -- A pause changes no counts, so the state stays in the windows of the quota that wrote it.
   if op ~= 'pause' or not state then n, before, count, length = number, previous, present, period end
   if left == 0 then paused = 0 end
-  local ttl = (n + (sliding and 2 or 1)) * length - now
+  -- Machines with sliding windows also need the state in the next window.
+  local ttl = (n + 2) * length - now
   if ttl < left then ttl = left end
   ttl = ttl / 1000
   redis.call('SET', KEYS[1], struct.pack('<c2ddddd', 'w1', n, before, count, length, paused), 'PX', ttl - ttl % 1 + grace .. '')

@@ -4,7 +4,6 @@
 use super::counts::{Counted, UnsyncedState};
 use crate::core::Request;
 use crate::scripts::script::{Call, Failure, Reply};
-use crate::stats::Event;
 use crate::words::atomics::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -114,18 +113,13 @@ impl UnsyncedState {
         self.notice_connection();
         let mut outcome = PushOutcome::Unanswered;
         for ((permit, &told), answer) in permits.iter_mut().zip(&told).zip(answers) {
-            match answer.and_then(CountsReply::read) {
+            match self.core.counters.note(answer.and_then(CountsReply::read)) {
                 Ok(reply) => {
                     outcome = PushOutcome::Answered;
-                    self.core.counters.count(Event::ByStore);
                     self.apply(permit, &reply, told, 0, sent);
                 }
-                Err(failure) => {
-                    if failure != Failure::Unknown {
-                        permit.count.unsent();
-                    }
-                    self.core.count(&failure);
-                }
+                Err(failure) if failure.was_not_run() => permit.count.unsent(),
+                Err(_) => {}
             }
         }
         outcome
@@ -209,7 +203,8 @@ impl UnsyncedState {
         call.numbers([self.period, count.window, told])
     }
 
-    /// Pauses a key on this machine and in the store, for `time` microseconds.
+    /// Pauses a key for `time` microseconds, on this machine, in the store, and on all machines
+    /// that learn of the pause.
     pub(crate) async fn pause(
         &self,
         request: Request<'_>,
@@ -226,22 +221,14 @@ impl UnsyncedState {
         let sent = self.elapsed();
         let answer = self.core.client.call(&call, deadline).await;
         self.notice_connection();
-        match answer.and_then(CountsReply::read) {
-            Ok(reply) => {
-                self.core.counters.count(Event::ByStore);
-                // Without this adjustment, this machine's clock might still be behind the start of
-                // the pause.
-                if now.is_none() {
-                    self.adjust_clock(reply.now, sent);
-                }
-                self.note_pause(request.name, reply.now, reply.left);
-                Ok(())
-            }
-            Err(failure) => {
-                self.core.count(&failure);
-                Err(failure)
-            }
+        let reply = self.core.counters.note(answer.and_then(CountsReply::read))?;
+        // Without this adjustment, this machine's clock might still be behind the start of the
+        // pause.
+        if now.is_none() {
+            self.adjust_clock(reply.now, sent);
         }
+        self.note_pause(request.name, reply.now, reply.left);
+        Ok(())
     }
 
     /// Asks the store for `cost` tokens. If `keeps_pauses` is false, the store ignores a pause of
@@ -263,9 +250,8 @@ impl UnsyncedState {
         let sent = self.elapsed();
         let answer = self.core.client.call(&call, deadline).await;
         self.notice_connection();
-        match answer.and_then(CountsReply::read) {
+        match self.core.counters.note(answer.and_then(CountsReply::read)) {
             Ok(reply) => {
-                self.core.counters.count(Event::ByStore);
                 if self.recovers() || reply.before < count.confirmed() {
                     // The store granted the tokens without knowing all counts.
                     self.apply(&mut permit, &reply, told, 0, sent);
@@ -275,13 +261,12 @@ impl UnsyncedState {
                 Ok((reply.granted, count.fields().present()))
             }
             Err(failure) => {
-                // After an unknown failure, the store may have counted tokens that this machine did
-                // not admit. The store's count for this machine is then too high, until the
+                // If the script may have run, the store may have counted tokens that this machine
+                // did not admit. The store's count for this machine is then too high, until the
                 // machine's own count reaches it.
-                if failure != Failure::Unknown {
+                if failure.was_not_run() {
                     count.unsent();
                 }
-                self.core.count(&failure);
                 Err(failure)
             }
         }
@@ -306,7 +291,7 @@ impl CountsReply {
     fn read(reply: Reply) -> Result<Self, Failure> {
         let numbers: Vec<u64> = reply.iter().map(|&number| u64::try_from(number).unwrap_or(0)).collect();
         let &[granted, before, total, previous, share, now, left] = &*numbers else {
-            return Err(Failure::Server("invalid numbers in the answer of a script".to_owned()));
+            return Err(Failure::Unknown);
         };
         Ok(Self { granted: granted == 1, before, total, previous, share, now, left })
     }

@@ -3,8 +3,9 @@
 //! # State
 //!
 //! A pool contains two *leases* in two *places*, so that the next lease can arrive while the
-//! previous one is still being spent. Each lease is one word, which contains the number of tokens and the time until
-//! which they may be spent. The leases stay separate, because each has its own end.
+//! previous one is still being spent. Each lease is one word, which contains the number of tokens
+//! and the time until which they may be spent. The leases stay separate, because each has its own
+//! end.
 //!
 //! | bits | field |
 //! |---|---|
@@ -35,6 +36,7 @@
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | *filled* | `fill`, on the lease | `give_back` | a thread that sees a new lease also sees the closing of the lease before it; otherwise a token that is given back would live as long as the new lease | `fill_races_give_back_and_no_token_outlives_its_lease` |
+//! | *closing* | `close`, on the lease | `give_back` | a thread that sees a closed lease also sees that leases are being closed; otherwise a token of that lease could be given back to the other lease, which ends later | `close_races_give_back_and_no_token_moves_to_the_other_lease` |
 //! | *asked* | `asked` | `ask` | the time of the last closing, which precedes the record that another lease is being closed | none: loom never makes a store visible before an earlier store of another thread |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
@@ -115,8 +117,8 @@ impl TokenPool {
     /// of the closing is therefore read again afterwards, and no tokens can be given back until
     /// then.
     pub fn close(&self, all: bool, clock: impl Fn() -> u64) -> [Option<Closed>; 2] {
-        // ORDERING: relaxed, because this store precedes the store of the next lease, the release
-        // side of *filled*.
+        // ORDERING: relaxed, because this store precedes the release sides of *closing* and
+        // *filled*.
         self.closed.store(LAST, Relaxed);
         let now = clock();
         let closed = [0, 1].map(|place: usize| {
@@ -128,8 +130,8 @@ impl TokenPool {
                     return None;
                 }
                 let closed = Lease { until: 0, tokens: 0, ..lease }.word();
-                // ORDERING: relaxed, as in `spend`.
-                match self.leases[place].compare_exchange_weak(word, closed, Relaxed, Relaxed) {
+                // ORDERING: release side of *closing*.
+                match self.leases[place].compare_exchange_weak(word, closed, Release, Relaxed) {
                     Ok(_) => return Some(Closed { until: lease.until, unspent: lease.tokens }),
                     Err(found) => word = found,
                 }
@@ -198,14 +200,14 @@ impl TokenPool {
     /// Gives back tokens that were spent at `spent`, if their lease is still known and has not
     /// ended.
     pub fn give_back(&self, tokens: u64, spent: u64, now: u64) -> bool {
-        // ORDERING: acquire side of *filled*.
+        // ORDERING: acquire side of *closing* and *filled*.
         let both = self.both(Acquire);
         // Of the leases that were valid at `spent`, this code chooses the lease that expires first,
         // so the tokens expire no later than they would have in their original lease.
         let until = both.iter().map(|lease| lease.until).filter(|&until| until > spent).min();
         let Some(index) = both.iter().position(|lease| Some(lease.until) == until) else { return false };
-        // ORDERING: relaxed, because of the acquire side above: if one of these leases is newer
-        // than the charge, this value is also newer.
+        // ORDERING: relaxed, because of the acquire side above: if one of these leases was closed
+        // or filled after the charge, this value is also newer than the charge.
         if self.closed.load(Relaxed) >= spent {
             return false;
         }

@@ -784,6 +784,25 @@ fn after_the_last_token_of_a_bucket_the_store_is_not_asked() {
 }
 
 #[test]
+fn a_bucket_is_not_denied_for_longer_than_it_takes_to_refill() {
+    on_server(async |server| {
+        // The bucket refills in ten milliseconds.
+        let quota = Quota::per_second(10_000).burst(100);
+        let limiter = builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
+        let repeated = async || loop {
+            let decision = limiter.check_n("key", 40).await;
+            if !decision.is_allowed() && decision.source() == DecisionSource::Lease {
+                return decision.retry_after().unwrap();
+            }
+        };
+        for _ in 0..20 {
+            let wait = repeated().await;
+            assert!(wait <= Duration::from_millis(11), "{wait:?}");
+        }
+    });
+}
+
+#[test]
 fn a_slow_key_keeps_its_lease() {
     on_server(async |server| {
         // Half of the capacity refills in 5 s, and a lease lasts at least as long.

@@ -19,6 +19,7 @@ mod in_flight;
 #[cfg(feature = "http")]
 mod layer;
 mod lease;
+mod lease_faults;
 mod load;
 mod pauses;
 mod rarely;
@@ -35,3 +36,4 @@ mod unsynced;
 mod vectors;
 #[cfg(feature = "wait")]
 mod wait;
+mod windows;

@@ -193,6 +193,24 @@ fn leases_and_unsynchronized_counts_have_the_penalty() {
 }
 
 #[test]
+fn with_leases_a_key_that_keeps_to_its_limit_has_no_penalty() {
+    on_server(async |server| {
+        let builder = SharedLimiter::<str>::builder(&patient(server.url()), "kept", Quota::per_second(10));
+        let builder = builder.deadline(PATIENT).when_unavailable(WhenUnavailable::Deny);
+        let limiter = builder.lease(5).penalty(MINUTE).build().unwrap();
+        // The burst leaves no token. Later, a request arrives whenever there is a token for it.
+        for _ in 0..10 {
+            assert!(limiter.check("alice").await.is_allowed());
+        }
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(101)).await;
+            let decision = limiter.check("alice").await;
+            assert!(decision.is_allowed(), "{decision:?}");
+        }
+    });
+}
+
+#[test]
 fn without_a_store_the_fallback_has_the_penalty() {
     on_server(async |server| {
         let builder = builder(server.url(), Algorithm::TokenBucket).penalty(MINUTE);

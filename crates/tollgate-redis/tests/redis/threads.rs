@@ -337,6 +337,26 @@ fn a_runtime_that_does_not_run_delays_nobody_beyond_the_deadline() {
 }
 
 #[test]
+fn a_check_with_leases_does_not_wait_for_a_runtime_that_does_not_run() {
+    let server = Server::start();
+    let given = Builder::new_current_thread().enable_all().build().unwrap();
+    let client = patient(Client::builder(server.url())).runtime(given.handle().clone()).build().unwrap();
+    let deadline = Duration::from_millis(100);
+    let builder = builder(&client, Quota::new(1_000, AGES), Algorithm::FixedWindow);
+    let limiter = builder.lease(10).deadline(deadline).build().unwrap();
+    run(async move {
+        // The first check asks the store in a task of the given runtime, the second one directly.
+        for _ in 0..2 {
+            let begun = Instant::now();
+            let decision = limiter.check("alice").await;
+            assert_eq!((decision.is_allowed(), decision.source()), (false, DecisionSource::Policy));
+            assert!((deadline..deadline + MARGIN).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        }
+    });
+    drop(given);
+}
+
+#[test]
 fn without_any_runtime_the_fallback_decides_and_the_remedy_is_told() {
     let server = Server::start();
     let client = patient(Client::builder(server.url())).build().unwrap();
