@@ -377,7 +377,7 @@ impl Network {
         }
         if breaks_connection(&error) {
             // The breaker stays closed if the connection was already replaced.
-            if node.has(connection) && node.fail(error.to_string()) {
+            if node.has(connection) && node.fail(reason(&error)) {
                 self.probe(node);
             }
         } else {
@@ -509,10 +509,15 @@ impl Network {
     }
 }
 
-/// Returns why an attempt to connect has failed, with the fix if the server refuses the user.
+/// Returns why a connection is unusable, with the fix if the server refuses the user or all writes.
 fn reason(error: &RedisError) -> String {
-    let is_refused = error.kind() == ErrorKind::AuthenticationFailed || error.code() == Some("NOAUTH");
-    let fix = if is_refused { "; correct the user and the password in the address" } else { "" };
+    let fix = match (error.kind(), error.code()) {
+        (ErrorKind::AuthenticationFailed, _) | (_, Some("NOAUTH")) => {
+            "; correct the user and the password in the address"
+        }
+        (_, Some("READONLY")) => "; it is a read-only replica: connect to its primary",
+        _ => "",
+    };
     format!("{error}{fix}")
 }
 
