@@ -438,11 +438,36 @@ async fn a_quota_of_a_day_that_is_used_up_fails_callers_at_once() {
     assert_eq!(sent.load(Relaxed), 2);
 }
 
-/// A service that is not ready before its flag is set, and counts the requests it receives.
-#[derive(Clone, Default)]
+/// A service that is not ready before its flag is set, and counts the requests it receives. A clone
+/// that is ready has reserved a place, which it returns when it is called or dropped.
+#[derive(Default)]
 struct Busy {
     ready: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
+    reserved: Arc<AtomicU64>,
+    has_place: bool,
+}
+
+impl Busy {
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.has_place) {
+            self.reserved.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Clone for Busy {
+    fn clone(&self) -> Self {
+        let Self { ready, sent, reserved, .. } = self;
+        let (ready, sent, reserved) = (Arc::clone(ready), Arc::clone(sent), Arc::clone(reserved));
+        Self { ready, sent, reserved, has_place: false }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 impl Service<Request<()>> for Busy {
@@ -451,10 +476,18 @@ impl Service<Request<()>> for Busy {
     type Future = Ready<Result<http::Response<()>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        if self.ready.load(Relaxed) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if !self.ready.load(Relaxed) {
+            return Poll::Pending;
+        }
+        if !std::mem::replace(&mut self.has_place, true) {
+            self.reserved.fetch_add(1, Relaxed);
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
+        assert!(self.has_place, "a call of a service that is not ready");
+        self.leave();
         self.sent.fetch_add(1, Relaxed);
         ready(Ok(http::Response::new(())))
     }
@@ -496,6 +529,7 @@ fn a_request_that_is_not_sent_takes_nothing_of_what_remains() {
         assert!(call.as_mut().poll(&mut context).is_pending());
     }
     assert_eq!((queue.limiter().number(&"host"), busy.sent.load(Relaxed)), (0, 0));
+    assert_eq!(busy.reserved.load(Relaxed), 0, "a paused request keeps a place in the service");
     for (sent, call) in (1..).zip(&mut calls) {
         clock.advance(Duration::from_secs(10));
         let answer = (0..10).find_map(|_| match call.as_mut().poll(&mut context) {
