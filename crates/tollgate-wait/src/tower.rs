@@ -135,6 +135,10 @@ impl<L, K, S, C, H> WaitLayer<L, K, S, C, H> {
     /// new turn each time. The function `copy` copies a request, or returns `None` if the request
     /// is not safe to repeat. For requests whose body can be cloned, use [`idempotent`].
     ///
+    /// The call keeps the refusal, with its unread body, while the request waits for its new turn,
+    /// because the caller receives the refusal if the turn does not arrive. The refusal is dropped
+    /// before the request is sent again.
+    ///
     /// Errors of the inner service are not retried. By default, no request is sent again.
     ///
     /// ```
@@ -353,6 +357,9 @@ where
             }
             let copied = if retries > 0 { copy.copy(&request) } else { None };
             let number = unsent.send();
+            // The body of the refusal may hold what the next attempt requires, such as a permit of
+            // an inner layer.
+            drop(refusal.take());
             let response = ready.call(request).await.map_err(WaitServiceError::Service)?;
             let (mut head, body) = response.into_parts();
             let answer = paced.read(&head);

@@ -543,3 +543,23 @@ fn a_request_that_is_not_sent_takes_nothing_of_what_remains() {
     learn(refusal(StatusCode::SERVICE_UNAVAILABLE, &[]), 1);
     assert!(!queue.limiter().paused_for(&"host").is_zero());
 }
+
+/// The inner layer holds its permit until the body of the refusal is dropped, and the next attempt
+/// requires the same permit.
+#[tokio::test]
+async fn a_refusal_is_released_before_its_request_is_sent_again() {
+    let (permits, inner) = downloads(1);
+    let refusals = Arc::new(AtomicU64::new(2));
+    let service = tower::service_fn(move |_: Request<()>| {
+        let is_refused = refusals.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+        let response = http::Response::builder().status(if is_refused { 429 } else { 200 });
+        let body = Full::new(Bytes::from_static(b"body"));
+        ready(Ok::<_, Infallible>(response.header("retry-after-ms", "1").body(body).unwrap()))
+    });
+    let client = WaitLayer::new(queue(Quota::per_second(1_000)), |_: &Request<()>| ("host".to_owned(), 1))
+        .retries(3, idempotent)
+        .layer(inner.hold_until_end().layer(service));
+    let call = tokio::time::timeout(Duration::from_secs(10), client.oneshot(Request::new(())));
+    let response = call.await.expect("the retry waits for the permit of the refusal").unwrap();
+    assert_eq!((response.status(), permits.in_flight("host")), (StatusCode::OK, 1));
+}
