@@ -90,6 +90,9 @@ struct Known {
     told: Tick,
     tokens: Option<u64>,
     window: Duration,
+    /// How long the limit lasts after its reset or after a pause: its window, but at most the
+    /// longest pause.
+    lasts: Duration,
     remaining: Option<u64>,
     /// The time until which the horizon holds, and the same according to the server, which may be
     /// later.
@@ -229,6 +232,16 @@ impl Pace {
     /// Prolongs the pause to the end of `pause`.
     pub(super) fn pause_until(&mut self, pause: Pause, now: Tick) {
         self.pause.extend(pause, now);
+        self.outlast_pause(now);
+    }
+
+    /// Lets each limit last for at least one window after the pause.
+    fn outlast_pause(&mut self, now: Tick) {
+        if !self.pause.is_over(now) {
+            for known in &mut self.limits {
+                known.ends = known.ends.max(self.pause.until() + known.lasts);
+            }
+        }
     }
 
     /// Returns the time between requests at `now`, if a limit determines this time.
@@ -319,11 +332,7 @@ impl Pace {
         if !pause.is_zero() {
             self.pause.extend(Pause::new(pause, now, max_pause), now);
         }
-        if !self.pause.is_over(now) {
-            for known in &mut self.limits {
-                known.ends = known.ends.max(self.pause.until() + known.window.min(max_pause));
-            }
-        }
+        self.outlast_pause(now);
         wait.max(pause)
     }
 
@@ -345,6 +354,7 @@ impl Pace {
         {
             return false;
         }
+        let lasts = window.min(max_pause);
         let known = Known {
             name: limit.name.clone(),
             seen: number,
@@ -353,10 +363,11 @@ impl Pace {
             // immediate request.
             tokens: limit.tokens.map(|tokens| tokens.max(1)),
             window,
+            lasts,
             remaining: limit.remaining,
             until: now + reset.min(max_pause),
             stated: now + reset,
-            ends: now + limit.reset.unwrap_or_default().min(max_pause) + window.min(max_pause),
+            ends: now + limit.reset.unwrap_or_default().min(max_pause) + lasts,
             sent: at.map_or(Tick::ZERO, |at| self.limits[at].sent),
             cost: at.map_or(0, |at| self.limits[at].cost),
         };

@@ -484,6 +484,31 @@ fn a_global_refusal_pauses_every_key() {
     assert_eq!(paused(9), ms(0));
 }
 
+/// Another key is refused for all keys. A limit that this key has learned lasts for one window after
+/// the pause, so no burst of the inner limiter's quota follows.
+#[test]
+fn a_limit_outlasts_a_global_pause_by_its_window() {
+    for pause in [20_000, 120_000] {
+        let simulation = Simulation::new(1);
+        let queue = queue(&simulation, Quota::per_second(1_000));
+        queue.limiter().learn(&7, &answer(200, &[("ratelimit-policy", "\"a\";q=100;w=60")]), 0);
+        simulation.clock.advance(ms(10_000));
+        let mut global = answer(429, &[("retry-after", &(pause / 1_000).to_string())]);
+        global.is_global = true;
+        queue.limiter().learn(&8, &global, 0);
+        assert_eq!(wait(&queue), ms(pause));
+        simulation.clock.advance(ms(pause));
+        for sent in 0..100 {
+            assert_eq!(wait(&queue), ms(0), "{sent}");
+            let next = wait(&queue);
+            assert!((ms(550)..=ms(650)).contains(&next), "{sent}: {next:?}");
+            simulation.clock.advance(next);
+        }
+        simulation.clock.advance(ms(60_000));
+        assert_eq!((0..100).map(|_| wait(&queue)).max(), Some(ms(0)));
+    }
+}
+
 /// The remaining amount counts tokens of a language model, and is stated in a success.
 #[test]
 fn a_total_of_tokens_that_is_used_up_pauses_until_its_reset() {
