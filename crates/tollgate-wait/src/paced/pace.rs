@@ -3,8 +3,8 @@
 //!
 //! # Rules
 //!
-//! 1. *Pause.* No request is sent during a pause. A pause is set by a refusal with a time, or by a
-//!    backoff, of this key or of all keys.
+//! 1. *Pause.* No request is sent during a pause. A pause is set by a refusal with a time, which
+//!    may be the reset time of a limit that is used up, or by a backoff, of this key or of all keys.
 //! 2. *Horizon.* If a response to request number `n` reports `r` remaining requests until some
 //!    time, requests up to number `n + r` are permitted until this time. Requests are numbered as
 //!    they are admitted, so this bound also covers requests after `n` that the server had not
@@ -318,7 +318,11 @@ impl Pace {
             // The body of a success is a refusal, so the success has not ended the series.
             self.refusals = self.refusals.max(mem::take(&mut self.ended.1));
         }
-        if answer.is_refusal && wait.is_zero() {
+        if answer.is_refusal && !wait.is_zero() {
+            // The reset time of a limit that is used up also concerns requests that were admitted
+            // earlier and are not sent yet. Such a request has already passed the horizon.
+            pause = wait;
+        } else if answer.is_refusal {
             if self.refusals == 0 || number > self.counted {
                 let longest = FIRST_BACKOFF.saturating_mul(1 << self.refusals.min(16)).min(MAX_BACKOFF);
                 self.refusals += 1;

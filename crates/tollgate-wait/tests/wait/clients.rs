@@ -544,6 +544,36 @@ fn a_request_that_is_not_sent_takes_nothing_of_what_remains() {
     assert!(!queue.limiter().paused_for(&"host").is_zero());
 }
 
+/// The server refuses with a limit that is used up, and not with `Retry-After`. Requests that had
+/// their turns earlier and wait for the service are not sent into this refusal.
+#[test]
+fn a_request_is_not_sent_after_a_refusal_with_a_limit_that_is_used_up() {
+    let clock = ManualClock::new();
+    let limiter: Limiter<&str> = Limiter::builder(Quota::per_second(1_000)).clock(&clock).build().unwrap();
+    let queue = WaitQueue::with_sleep(Paced::new(limiter).clock(&clock), |_| tokio::task::yield_now());
+    let queue = Arc::new(queue);
+    let busy = Busy::default();
+    let mut client = WaitLayer::new(Arc::clone(&queue), |_: &Request<()>| ("host", 1)).layer(busy.clone());
+    let mut context = Context::from_waker(Waker::noop());
+    let mut calls = [(); 50].map(|()| {
+        let mut call = client.call(Request::new(()));
+        assert!(call.as_mut().poll(&mut context).is_pending());
+        call
+    });
+    let refusal = refusal(StatusCode::TOO_MANY_REQUESTS, &[("ratelimit", "\"a\";r=0;t=30")]);
+    let answer = Answer::read(refusal.status(), refusal.headers(), SystemTime::now());
+    queue.limiter().learn(&"host", &answer, 0);
+    assert_eq!(queue.limiter().paused_for(&"host"), Duration::from_secs(30));
+    busy.ready.store(true, Relaxed);
+    for call in &mut calls {
+        assert!(call.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(busy.sent.load(Relaxed), 0);
+    clock.advance(Duration::from_secs(30));
+    let sent = calls.iter_mut().map(|call| (0..10).any(|_| call.as_mut().poll(&mut context).is_ready()));
+    assert!(sent.into_iter().any(|is_sent| is_sent));
+}
+
 /// The inner layer holds its permit until the body of the refusal is dropped, and the next attempt
 /// requires the same permit.
 #[tokio::test]

@@ -770,15 +770,18 @@ impl Waitable<()> for Slow {
 /// A waiter would lose its place if it proceeded first and found the pause afterwards.
 #[test]
 fn a_refusal_is_learnt_while_a_shared_limiter_is_asked() {
-    let paced = Paced::new(Slow(SingleLimiter::builder(Quota::per_second(10)).build().unwrap()));
-    let queue = WaitQueue::with_sleep(paced, |_| ready(()));
-    let mut context = Context::from_waker(Waker::noop());
-    let mut turn = pin!(queue.until_n_within(&(), 1, ms(1_000)));
-    assert!(turn.as_mut().poll(&mut context).is_pending());
-    queue.limiter().learn(&(), &answer(429, &[("retry-after", "20")]), 0);
-    let answer = (0..10).find_map(|_| match turn.as_mut().poll(&mut context) {
-        Poll::Ready(answer) => Some(answer),
-        Poll::Pending => None,
-    });
-    assert!(matches!(answer, Some(Err(WaitError::TooLong { wait, .. })) if wait > ms(19_000)), "{answer:?}");
+    for field in [("retry-after", "20"), ("ratelimit", "\"a\";r=0;t=20")] {
+        let paced = Paced::new(Slow(SingleLimiter::builder(Quota::per_second(10)).build().unwrap()));
+        let queue = WaitQueue::with_sleep(paced, |_| ready(()));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut turn = pin!(queue.until_n_within(&(), 1, ms(1_000)));
+        assert!(turn.as_mut().poll(&mut context).is_pending());
+        queue.limiter().learn(&(), &answer(429, &[field]), 0);
+        let answer = (0..10).find_map(|_| match turn.as_mut().poll(&mut context) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        });
+        let Some(Err(WaitError::TooLong { wait, .. })) = answer else { panic!("{answer:?}") };
+        assert!(wait > ms(19_000), "{wait:?}");
+    }
 }
