@@ -509,6 +509,20 @@ fn a_limit_outlasts_a_global_pause_by_its_window() {
     }
 }
 
+/// The first of the policies is the one that is used up, and the second has no remaining amount.
+#[test]
+fn policies_of_one_name_all_count() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1_000));
+    let policies = ("ratelimit-policy", "\"a\";q=10;w=1, \"a\";q=100;w=60");
+    queue.limiter().learn(&7, &answer(200, &[policies, ("ratelimit", "\"a\";r=0;t=30")]), 0);
+    assert_eq!(wait(&queue), ms(30_000));
+    simulation.clock.advance(ms(30_000));
+    assert_eq!(wait(&queue), ms(0));
+    let slow = wait(&queue);
+    assert!((ms(550)..=ms(650)).contains(&slow), "{slow:?}");
+}
+
 /// The remaining amount counts tokens of a language model, and is stated in a success.
 #[test]
 fn a_total_of_tokens_that_is_used_up_pauses_until_its_reset() {
