@@ -117,6 +117,8 @@
 //!   and the store decides between machines. If another machine returns a shared permit, a waiter
 //!   finds it at the next [`recheck`](WaitQueue::recheck), unless a waiter on that machine takes it
 //!   first.
+//! - *Wakers must not panic.* A waiter that proceeds or leaves wakes the next waiter. If that
+//!   waiter's waker panics, the panic reaches the waiter that leaves, and its charged turn is lost.
 //! - *A timer is not exact.* With a burst of 1, the time to the next turn starts at each turn, so
 //!   each turn loses the resolution of the sleeper (a millisecond for tokio's timer). A burst of
 //!   two or more compensates for this loss.

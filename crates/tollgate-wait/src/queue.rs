@@ -168,7 +168,8 @@ impl<L, S> WaitQueue<L, S> {
     /// Closes the queue for good, for example at a shutdown. All waiters are woken and receive
     /// [`WaitError::Closed`] at once, without a charge, and so does every later caller, even if its
     /// token is available. Turns and permits that were received before are not affected, and the
-    /// [`limiter`](Self::limiter) still answers checks.
+    /// [`limiter`](Self::limiter) still answers checks. If wakers panic, all other waiters are woken
+    /// before the first panic reaches the caller.
     ///
     /// A caller whose check of a shared limit is in progress may still receive its turn.
     ///
