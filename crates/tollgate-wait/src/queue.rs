@@ -82,7 +82,9 @@ impl<L, S> WaitQueue<L, S> {
 
     /// Sets the maximum number of callers that may wait at the same time for all keys together. The
     /// default is 65,536. Further callers are refused with
-    /// [`WaitError::Full`](crate::WaitError::Full). With 0, no caller waits.
+    /// [`WaitError::Full`](crate::WaitError::Full). With 0, no caller waits. Waiters that return to
+    /// a place that they have lost (see [`patience`](Self::patience)) are not refused, so the number
+    /// of waiters may exceed the maximum.
     #[must_use]
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
         self.settings.max_waiters = max_waiters;
@@ -91,7 +93,9 @@ impl<L, S> WaitQueue<L, S> {
 
     /// Sets the maximum number of callers that may wait at the same time for one key. The default
     /// is 1,024. Further callers are refused with [`WaitError::Full`](crate::WaitError::Full). With
-    /// 0, no caller waits.
+    /// 0, no caller waits. Waiters that return to a place that they have lost (see
+    /// [`patience`](Self::patience)) are not refused, so the number of waiters may exceed the
+    /// maximum.
     #[must_use]
     pub fn max_waiters_per_key(mut self, max_waiters_per_key: usize) -> Self {
         self.settings.max_waiters_per_key = max_waiters_per_key;
