@@ -302,9 +302,13 @@ impl Waiter<'_> {
         self.change(|line| line.act(self.ticket, sleeps));
     }
 
-    /// Removes the first waiter from the line if it has not acted since `seen`.
-    pub(crate) fn pass_over(&self, seen: First) {
-        self.lines.removed(self.change(|line| line.pass_over(seen)));
+    /// Removes the first waiter from the line if it has not acted since `seen`. Returns true if it
+    /// was removed.
+    pub(crate) fn pass_over(&self, seen: First) -> bool {
+        let removed = self.change(|line| line.pass_over(seen));
+        let is_removed = removed.is_some();
+        self.lines.removed(removed);
+        is_removed
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Line) -> R) -> R {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
-use tollgate::{Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Quota, SingleLimiter, Tick, WindowAlign};
 use tollgate_wait::WaitQueue;
 
 type Starts = Rc<RefCell<Vec<(u64, Duration)>>>;
@@ -67,6 +67,29 @@ fn each_leaked_waiter_costs_the_patience_at_most() {
     // The turn of caller 10 would be after eleven intervals.
     assert!(starts[0].1 <= ms(200) * 11 + ms(50) * 10, "{:?}", starts[0].1);
     assert_eq!(queue.waiting(), 0);
+}
+
+/// A window frees all its tokens at its end, long before the turns of the waiters at the average
+/// rate.
+#[test]
+fn a_leaked_waiter_costs_the_patience_at_most_at_the_end_of_a_window() {
+    const DAY: Duration = Duration::from_secs(24 * 3_600);
+    let mut simulation = Simulation::new(14);
+    let builder = SingleLimiter::builder(Quota::per_day(100)).algorithm(Algorithm::FixedWindow);
+    let builder = builder.align(WindowAlign::ClockStart).clock(simulation.clock.clone());
+    let sleep: Box<dyn Fn(Duration) -> Sleep> = Box::new(simulation.sleeper());
+    let queue = Rc::new(WaitQueue::with_sleep(builder.build().unwrap(), sleep).patience(ms(1_000)));
+    simulation.clock.advance(DAY - ms(1_000));
+    assert!(queue.limiter().check_n(100).is_allowed());
+    let starts = Starts::default();
+    let first = come(&mut simulation, &queue, &starts, 0, 1);
+    for caller in 1..50 {
+        come(&mut simulation, &queue, &starts, caller, 1);
+    }
+    simulation.forget(first);
+    simulation.run_for(ms(10_000));
+    let expected: Vec<_> = (1..50).map(|caller| (caller, DAY + ms(1_000))).collect();
+    assert_eq!(*starts.borrow(), expected);
 }
 
 /// A waiter in the middle of the line is woken and then leaked.
