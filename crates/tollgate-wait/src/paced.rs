@@ -82,6 +82,8 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 ///   unit, such as bytes or tokens, have an effect only when nothing remains.
 /// - *A limit without a window and a reset time has no effect*, because no rate follows from it.
 ///   `X-Shopify-Shop-Api-Call-Limit: 39/40` is such a limit.
+/// - *A limit without a window is taken to renew its whole quota at its reset time.* From the reset
+///   to the next response, requests may be faster than the quota's average rate.
 /// - *The time in [`WaitError::TooLong`](crate::WaitError::TooLong) is an estimate*, because the
 ///   pace changes with each response. While the server's pace delays a key, this time does not
 ///   include the delay caused by the inner limiter.

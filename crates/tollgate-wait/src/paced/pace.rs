@@ -22,7 +22,10 @@
 //!    processes overdraw this half only if there are more processes than tokens in it.
 //! 4. *Even.* Requests are sent no faster than the quota's average rate once the time of the
 //!    remaining amount has passed, or if a response contains a quota but no remaining amount. Any
-//!    interval as long as the window then contains at most as many requests as the quota.
+//!    interval as long as the window then contains at most as many requests as the quota. If a
+//!    response states no window, the time until the reset takes its place. This time shrinks
+//!    towards the reset, when the server renews its whole quota. From the reset to the next
+//!    response, requests may therefore be faster than the quota's average rate.
 //! 5. *End.* A limit in a response ends one window after its reset time. It also lasts for at least
 //!    one window after a pause, so that no burst follows the pause. Each response that repeats the
 //!    limit prolongs it. After the limit has ended, the key's own quota alone applies.
