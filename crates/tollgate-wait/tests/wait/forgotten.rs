@@ -1,7 +1,7 @@
 //! Tests waiters that do not act when their turn arrives.
 
 use crate::simulation::{Simulation, Sleep, TaskId, ms};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -90,6 +90,31 @@ fn a_leaked_waiter_costs_the_patience_at_most_at_the_end_of_a_window() {
     simulation.run_for(ms(10_000));
     let expected: Vec<_> = (1..50).map(|caller| (caller, DAY + ms(1_000))).collect();
     assert_eq!(*starts.borrow(), expected);
+}
+
+/// The waiters of a long line check on the first waiter in turns, and not all of them in each interval
+/// of the patience.
+#[test]
+fn a_long_line_checks_on_its_first_waiter_with_few_sleeps() {
+    let mut simulation = Simulation::new(15);
+    let limiter = SingleLimiter::builder(Quota::per_hour(1)).clock(simulation.clock.clone()).build().unwrap();
+    assert!(limiter.check().is_allowed());
+    let (sleeps, sleep) = (Rc::new(Cell::new(0)), simulation.sleeper());
+    let counted = Rc::clone(&sleeps);
+    let sleep: Box<dyn Fn(Duration) -> Sleep> = Box::new(move |time| {
+        counted.set(counted.get() + 1);
+        sleep(time)
+    });
+    let queue = Rc::new(WaitQueue::with_sleep(limiter, sleep).patience(ms(1_000)));
+    let starts = Starts::default();
+    for caller in 0..200 {
+        come(&mut simulation, &queue, &starts, caller, 1);
+    }
+    sleeps.set(0);
+    simulation.run_for(ms(60_000));
+    // In a minute, the first waiter sleeps 60 times, and the waiter behind n others 60 / (n + 1)
+    // times.
+    assert!((60..=300).contains(&sleeps.get()), "{}", sleeps.get());
 }
 
 /// A waiter in the middle of the line is woken and then leaked.
