@@ -238,10 +238,10 @@ impl Pace {
         self.outlast_pause(now);
     }
 
-    /// Lets each limit last for at least one window after the pause.
+    /// Lets each limit that had not ended before the pause last for at least one window after it.
     fn outlast_pause(&mut self, now: Tick) {
         if !self.pause.is_over(now) {
-            for known in &mut self.limits {
+            for known in self.limits.iter_mut().filter(|known| known.ends > self.pause.began()) {
                 known.ends = known.ends.max(self.pause.until() + known.lasts);
             }
         }

@@ -496,8 +496,11 @@ fn a_limit_outlasts_a_global_pause_by_its_window() {
         let mut global = answer(429, &[("retry-after", &(pause / 1_000).to_string())]);
         global.is_global = true;
         queue.limiter().learn(&8, &global, 0);
-        assert_eq!(wait(&queue), ms(pause));
-        simulation.clock.advance(ms(pause));
+        // No call uses this key in the first half of the pause. In the longer pause, the limit would
+        // have ended in this time.
+        simulation.clock.advance(ms(pause / 2));
+        assert_eq!(wait(&queue), ms(pause / 2));
+        simulation.clock.advance(ms(pause / 2));
         for sent in 0..100 {
             assert_eq!(wait(&queue), ms(0), "{sent}");
             let next = wait(&queue);
@@ -507,6 +510,21 @@ fn a_limit_outlasts_a_global_pause_by_its_window() {
         simulation.clock.advance(ms(60_000));
         assert_eq!((0..100).map(|_| wait(&queue)).max(), Some(ms(0)));
     }
+}
+
+/// No call has used the key since its limit ended, so its pace still contains the limit.
+#[test]
+fn a_limit_that_has_ended_does_not_return_with_a_global_pause() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1_000));
+    queue.limiter().learn(&7, &answer(200, &[("ratelimit-policy", "\"a\";q=1;w=60")]), 0);
+    simulation.clock.advance(ms(60_000));
+    let mut global = answer(429, &[("retry-after", "20")]);
+    global.is_global = true;
+    queue.limiter().learn(&8, &global, 0);
+    assert_eq!(wait(&queue), ms(20_000));
+    simulation.clock.advance(ms(20_000));
+    assert_eq!((0..100).map(|_| wait(&queue)).max(), Some(ms(0)));
 }
 
 /// The first of the policies is the one that is used up, and the second has no remaining amount.
