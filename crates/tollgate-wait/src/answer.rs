@@ -80,9 +80,9 @@ pub struct Answer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerLimit {
-    /// The limit's name in the response, followed by its partition key if it has one. Limits in the
-    /// older fields have no name in the response, so they are named after the field, or after the
-    /// policy with the same quota.
+    /// The limit's name in the response, followed by its partition key if it has one, and by its
+    /// quota if an earlier policy has the same name. Limits in the older fields have no name in the
+    /// response, so they are named after the field, or after the policy with the same quota.
     pub name: String,
     /// The quota, which is the amount of `unit` that the server admits in `window`.
     pub tokens: Option<u64>,

@@ -80,7 +80,7 @@ where
             Entered::Waits(waiter) => waiter,
         };
         let mut deadline = pin!(self.max_wait.map(|max_wait| self.sleep.sleep(max_wait)));
-        let mut own_turn_is_over = false;
+        let (mut own_turn_is_over, mut has_passed_over) = (false, false);
         loop {
             let mut timer = pin!(None);
             let woken = match self.place(&waiter).await {
@@ -100,14 +100,22 @@ where
                     })
                     .await
                 }
-                Place::Behind { first, cost } => {
-                    // A waiter checks on the first waiter when its own turn is overdue, and then
-                    // once in each interval of `patience`.
-                    let mut watch = self.settings.patience;
-                    if !own_turn_is_over {
-                        watch = watch.max(time_of(&self.limiter.quota(self.key), cost));
+                Place::Behind { first, ahead, cost } => {
+                    let patience = self.settings.patience;
+                    let watch = if !own_turn_is_over {
+                        // A waiter first checks on the first waiter when its own turn is overdue.
+                        // At the end of a window or of a pause, its turn arrives much earlier than
+                        // at the quota's rate.
                         own_turn_is_over = true;
-                    }
+                        let own_turn = time_of(&self.limiter.quota(self.key), cost).max(patience);
+                        own_turn.min(first.sleeps.max(patience).saturating_mul(ahead))
+                    } else if has_passed_over {
+                        patience
+                    } else {
+                        // The waiters in between also check on the first waiter, so most wake-ups
+                        // are those of the second waiter, however long the line is.
+                        patience.saturating_mul(ahead)
+                    };
                     timer.set(Some(self.sleep.sleep(first.sleeps.saturating_add(watch))));
                     poll_fn(|cx| match waiter.look(cx.waker()) {
                         Place::Behind { .. } => match poll_timer(timer.as_mut(), cx) {
@@ -126,7 +134,7 @@ where
             };
             match woken {
                 Woken::Turn => {}
-                Woken::Overdue(first) => waiter.pass_over(first),
+                Woken::Overdue(first) => has_passed_over = waiter.pass_over(first),
                 Woken::Expired(max_wait) => {
                     // The waiter leaves the line first, so that it does not block other waiters
                     // while it counts the permits.

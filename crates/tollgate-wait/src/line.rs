@@ -12,9 +12,9 @@
 //!    waiter looks, which happens before each check of the limiter, so a call during a check causes
 //!    another check.
 //! 3. The first waiter loses its place only if it has stopped acting. Another waiter detects this
-//!    if it reads the first waiter's last act as a [`First`], sleeps for the sum of the first
-//!    waiter's sleep and the patience, and finds that the last act is still the same. (No two acts
-//!    in a line have the same number.)
+//!    if it reads the first waiter's last act as a [`First`], sleeps for at least the sum of the
+//!    first waiter's sleep and the patience, and finds that the last act is still the same. (No two
+//!    acts in a line have the same number.)
 //!
 //!    The line also detects this if, according to the system clock, the last act is older than this
 //!    sum. The system clock alone is not sufficient, because it does not advance with the timers of
@@ -74,6 +74,8 @@ pub(crate) enum Place {
     /// The first waiter is another one.
     Behind {
         first: First,
+        /// The number of waiters ahead of this one.
+        ahead: u32,
         /// The total cost of this waiter and of all waiters between the first waiter and this one.
         cost: u64,
     },
@@ -123,7 +125,7 @@ impl Line {
         }
         mem::swap(&mut self.waiters[at].waker, waker);
         let cost = self.waiters.range(1..=at).fold(0, |sum: u64, waiter| sum.saturating_add(waiter.cost));
-        Place::Behind { first: self.first(), cost }
+        Place::Behind { first: self.first(), ahead: u32::try_from(at).unwrap_or(u32::MAX), cost }
     }
 
     /// Returns true if the waiter with `ticket`, which sleeps as the first waiter, must look again,

@@ -71,6 +71,7 @@ use crate::outcome::WaitError;
 use crate::settings::Settings;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::PoisonError;
 use std::task::Waker;
 use std::time::Duration;
@@ -162,10 +163,14 @@ impl Lines {
         // caller that arrives after this call in some other way also reads it, because it reads the
         // latest write that happened before.
         self.closed.store(true, Relaxed);
-        for shard in &self.shards {
-            // Wakers run user code, so they are woken without the lock.
-            let wakers: Vec<Waker> = lock(shard).lines.values_mut().flat_map(Line::wakers).collect();
-            wakers.into_iter().for_each(Waker::wake);
+        // Wakers run user code, so they are woken without the lock.
+        let wakers_of =
+            |shard| -> Vec<Waker> { lock(shard).lines.values_mut().flat_map(Line::wakers).collect() };
+        let wakers = self.shards.iter().flat_map(wakers_of);
+        // If a waker panics, the other waiters are woken first.
+        let panics = wakers.filter_map(|waker| catch_unwind(AssertUnwindSafe(|| waker.wake())).err());
+        if let Some(first) = panics.reduce(|first, _| first) {
+            resume_unwind(first);
         }
     }
 
@@ -226,12 +231,13 @@ impl Lines {
     }
 
     /// Subtracts a removed waiter from the count, and wakes the new first waiter. The caller must
-    /// not hold a lock, because wakers run user code, which may drop another waiter.
+    /// not hold a lock, because wakers run user code, which may drop another waiter. A panic of a
+    /// waker reaches the caller.
     fn removed(&self, removed: Option<Removed>) {
-        let Some(Removed { entry, calls }) = removed else { return };
+        // The destructor of the entry's waker may panic, so the entry is dropped last.
+        let Some(Removed { entry: _entry, calls }) = removed else { return };
         // ORDERING: relaxed, because this count publishes no other data.
         self.waiting.0.fetch_sub(1, Relaxed);
-        drop(entry);
         if let Some(waker) = calls {
             waker.wake();
         }
@@ -296,9 +302,13 @@ impl Waiter<'_> {
         self.change(|line| line.act(self.ticket, sleeps));
     }
 
-    /// Removes the first waiter from the line if it has not acted since `seen`.
-    pub(crate) fn pass_over(&self, seen: First) {
-        self.lines.removed(self.change(|line| line.pass_over(seen)));
+    /// Removes the first waiter from the line if it has not acted since `seen`. Returns true if it
+    /// was removed.
+    pub(crate) fn pass_over(&self, seen: First) -> bool {
+        let removed = self.change(|line| line.pass_over(seen));
+        let is_removed = removed.is_some();
+        self.lines.removed(removed);
+        is_removed
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Line) -> R) -> R {

@@ -24,9 +24,10 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 /// these rules to each key:
 ///
 /// - A response with the status 429, 503 or 529 is a refusal. It pauses the key for the time in
-///   `Retry-After`. Without such a time, the key is paused for a random time from half a second to
-///   a second. Each further refusal in a row doubles this time, up to a minute. A function that is
-///   passed to [`read_with`](Self::read_with) recognizes other refusals.
+///   `Retry-After`, and until the reset time of each limit that is used up. Without such a time,
+///   the key is paused for a random time from half a second to a second. Each further refusal in a
+///   row doubles this time, up to a minute. A function that is passed to
+///   [`read_with`](Self::read_with) recognizes other refusals.
 /// - If a response contains the remaining amount of a limit, at most this many requests follow
 ///   until the limit's time ends, and they are spread over this time. Processes that use the same
 ///   limit share the remaining amount without any communication. While more than half of the quota
@@ -81,6 +82,8 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 ///   unit, such as bytes or tokens, have an effect only when nothing remains.
 /// - *A limit without a window and a reset time has no effect*, because no rate follows from it.
 ///   `X-Shopify-Shop-Api-Call-Limit: 39/40` is such a limit.
+/// - *A limit without a window is taken to renew its whole quota at its reset time.* From the reset
+///   to the next response, requests may be faster than the quota's average rate.
 /// - *The time in [`WaitError::TooLong`](crate::WaitError::TooLong) is an estimate*, because the
 ///   pace changes with each response. While the server's pace delays a key, this time does not
 ///   include the delay caused by the inner limiter.

@@ -135,6 +135,10 @@ impl<L, K, S, C, H> WaitLayer<L, K, S, C, H> {
     /// new turn each time. The function `copy` copies a request, or returns `None` if the request
     /// is not safe to repeat. For requests whose body can be cloned, use [`idempotent`].
     ///
+    /// The call keeps the refusal, with its unread body, while the request waits for its new turn,
+    /// because the caller receives the refusal if the turn does not arrive. The refusal is dropped
+    /// before the request is sent again.
+    ///
     /// Errors of the inner service are not retried. By default, no request is sent again.
     ///
     /// ```
@@ -320,14 +324,14 @@ where
 {
     async fn run<I, R, B, H>(
         self,
-        mut inner: I,
+        inner: I,
         mut request: R,
         mut retries: u32,
         copy: impl Repeat<R>,
         hold: H,
     ) -> Result<Response<H::Body>, WaitServiceError<I::Error>>
     where
-        I: Service<R, Response = Response<B>>,
+        I: Service<R, Response = Response<B>> + Clone,
         H: Hold<B, L::Turn>,
     {
         let paced = self.queue.limiter();
@@ -342,7 +346,10 @@ where
                 }
             };
             let unsent = paced.unsent(&self.key, self.cost);
-            poll_fn(|cx| inner.poll_ready(cx)).await.map_err(WaitServiceError::Service)?;
+            // A service that is ready may have reserved something, such as a permit. A call that
+            // waits again drops this clone, and with it the reservation.
+            let mut ready = inner.clone();
+            poll_fn(|cx| ready.poll_ready(cx)).await.map_err(WaitServiceError::Service)?;
             // Another request may have been refused while the inner service was not ready.
             if !paced.paused_for(&self.key).is_zero() {
                 rest = self.rest();
@@ -350,7 +357,10 @@ where
             }
             let copied = if retries > 0 { copy.copy(&request) } else { None };
             let number = unsent.send();
-            let response = inner.call(request).await.map_err(WaitServiceError::Service)?;
+            // The body of the refusal may hold what the next attempt requires, such as a permit of
+            // an inner layer.
+            drop(refusal.take());
+            let response = ready.call(request).await.map_err(WaitServiceError::Service)?;
             let (mut head, body) = response.into_parts();
             let answer = paced.read(&head);
             paced.learn(&self.key, &answer, number);

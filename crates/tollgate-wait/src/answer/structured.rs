@@ -6,13 +6,19 @@ use http::HeaderMap;
 use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parameters, Parser};
 use std::time::Duration;
 
-/// Returns the limits in both fields. Entries with the same name form one limit.
+/// Returns the limits in both fields. An item of `RateLimit` and the first policy with its name form
+/// one limit. Each further policy with this name is a limit whose name contains its quota, so that
+/// no policy replaces another one.
 pub(super) fn limits(headers: &HeaderMap) -> Vec<ServerLimit> {
     let mut limits = Vec::new();
     for item in items(&field(headers, "ratelimit-policy")) {
-        if let Some(limit) = policy(&item) {
-            limits.push(limit);
+        let Some(mut limit) = policy(&item) else { continue };
+        if limits.iter().any(|other: &ServerLimit| other.name == limit.name) {
+            let window = limit.window.map(|window| format!(";w={}", window.as_secs()));
+            let (tokens, window) = (limit.tokens.unwrap_or_default(), window.unwrap_or_default());
+            limit.name = format!("{};q={tokens}{window}", limit.name);
         }
+        limits.push(limit);
     }
     let policies = limits.len();
     let field = field(headers, "ratelimit");

@@ -3,8 +3,8 @@
 //!
 //! # Rules
 //!
-//! 1. *Pause.* No request is sent during a pause. A pause is set by a refusal with a time, or by a
-//!    backoff, of this key or of all keys.
+//! 1. *Pause.* No request is sent during a pause. A pause is set by a refusal with a time, which
+//!    may be the reset time of a limit that is used up, or by a backoff, of this key or of all keys.
 //! 2. *Horizon.* If a response to request number `n` reports `r` remaining requests until some
 //!    time, requests up to number `n + r` are permitted until this time. Requests are numbered as
 //!    they are admitted, so this bound also covers requests after `n` that the server had not
@@ -22,7 +22,10 @@
 //!    processes overdraw this half only if there are more processes than tokens in it.
 //! 4. *Even.* Requests are sent no faster than the quota's average rate once the time of the
 //!    remaining amount has passed, or if a response contains a quota but no remaining amount. Any
-//!    interval as long as the window then contains at most as many requests as the quota.
+//!    interval as long as the window then contains at most as many requests as the quota. If a
+//!    response states no window, the time until the reset takes its place. This time shrinks
+//!    towards the reset, when the server renews its whole quota. From the reset to the next
+//!    response, requests may therefore be faster than the quota's average rate.
 //! 5. *End.* A limit in a response ends one window after its reset time. It also lasts for at least
 //!    one window after a pause, so that no burst follows the pause. Each response that repeats the
 //!    limit prolongs it. After the limit has ended, the key's own quota alone applies.
@@ -90,6 +93,9 @@ struct Known {
     told: Tick,
     tokens: Option<u64>,
     window: Duration,
+    /// How long the limit lasts after its reset or after a pause: its window, but at most the
+    /// longest pause.
+    lasts: Duration,
     remaining: Option<u64>,
     /// The time until which the horizon holds, and the same according to the server, which may be
     /// later.
@@ -229,6 +235,16 @@ impl Pace {
     /// Prolongs the pause to the end of `pause`.
     pub(super) fn pause_until(&mut self, pause: Pause, now: Tick) {
         self.pause.extend(pause, now);
+        self.outlast_pause(now);
+    }
+
+    /// Lets each limit that had not ended before the pause last for at least one window after it.
+    fn outlast_pause(&mut self, now: Tick) {
+        if !self.pause.is_over(now) {
+            for known in self.limits.iter_mut().filter(|known| known.ends > self.pause.began()) {
+                known.ends = known.ends.max(self.pause.until() + known.lasts);
+            }
+        }
     }
 
     /// Returns the time between requests at `now`, if a limit determines this time.
@@ -305,7 +321,11 @@ impl Pace {
             // The body of a success is a refusal, so the success has not ended the series.
             self.refusals = self.refusals.max(mem::take(&mut self.ended.1));
         }
-        if answer.is_refusal && wait.is_zero() {
+        if answer.is_refusal && !wait.is_zero() {
+            // The reset time of a limit that is used up also concerns requests that were admitted
+            // earlier and are not sent yet. Such a request has already passed the horizon.
+            pause = wait;
+        } else if answer.is_refusal {
             if self.refusals == 0 || number > self.counted {
                 let longest = FIRST_BACKOFF.saturating_mul(1 << self.refusals.min(16)).min(MAX_BACKOFF);
                 self.refusals += 1;
@@ -319,11 +339,7 @@ impl Pace {
         if !pause.is_zero() {
             self.pause.extend(Pause::new(pause, now, max_pause), now);
         }
-        if !self.pause.is_over(now) {
-            for known in &mut self.limits {
-                known.ends = known.ends.max(self.pause.until() + known.window.min(max_pause));
-            }
-        }
+        self.outlast_pause(now);
         wait.max(pause)
     }
 
@@ -345,6 +361,7 @@ impl Pace {
         {
             return false;
         }
+        let lasts = window.min(max_pause);
         let known = Known {
             name: limit.name.clone(),
             seen: number,
@@ -353,10 +370,11 @@ impl Pace {
             // immediate request.
             tokens: limit.tokens.map(|tokens| tokens.max(1)),
             window,
+            lasts,
             remaining: limit.remaining,
             until: now + reset.min(max_pause),
             stated: now + reset,
-            ends: now + limit.reset.unwrap_or_default().min(max_pause) + window.min(max_pause),
+            ends: now + limit.reset.unwrap_or_default().min(max_pause) + lasts,
             sent: at.map_or(Tick::ZERO, |at| self.limits[at].sent),
             cost: at.map_or(0, |at| self.limits[at].cost),
         };

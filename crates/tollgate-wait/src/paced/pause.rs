@@ -8,6 +8,7 @@ use tollgate::Tick;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pause {
+    began: Tick,
     /// No request is sent before this time.
     until: Tick,
     /// The end of the pause according to the server, which may be later than `until`.
@@ -17,7 +18,7 @@ pub(super) struct Pause {
 impl Pause {
     /// Returns a pause of `time`, but of at most `max_pause`.
     pub(super) fn new(time: Duration, now: Tick, max_pause: Duration) -> Self {
-        Self { until: now + time.min(max_pause), stated: now + time }
+        Self { began: now, until: now + time.min(max_pause), stated: now + time }
     }
 
     /// Prolongs this pause to the end of `other`.
@@ -32,6 +33,11 @@ impl Pause {
 
     pub(super) fn is_over(&self, now: Tick) -> bool {
         self.until <= now
+    }
+
+    /// Returns the time at which the first of the refusals arrived that have set this pause.
+    pub(super) fn began(&self) -> Tick {
+        self.began
     }
 
     /// Returns the time before which no request is sent.

@@ -56,6 +56,23 @@ fn partitions_of_one_policy_are_limits_of_their_own() {
     assert_eq!(found.len(), 2, "{found:?}");
 }
 
+/// The first policy receives the remaining amount, and none of the others is lost.
+#[test]
+fn policies_of_one_name_are_limits_of_their_own() {
+    let found = limits(&[
+        ("ratelimit-policy", "\"a\";q=10;w=1, \"a\";q=100;w=60, \"a\";q=500"),
+        ("ratelimit", "\"a\";r=0;t=30"),
+    ]);
+    assert_eq!(
+        found,
+        [
+            "a: 0 of 10 in 1s, more in 30s",
+            "a;q=100;w=60: - of 100 in 60s, more in -",
+            "a;q=500: - of 500 in -, more in -",
+        ]
+    );
+}
+
 /// express-rate-limit sends the partition key only in `RateLimit-Policy`.
 #[test]
 fn an_item_without_a_partition_completes_the_only_policy_of_its_name() {

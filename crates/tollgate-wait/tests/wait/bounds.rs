@@ -189,3 +189,66 @@ fn a_waker_joins_the_same_line_and_panics() {
     assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert_eq!((queue.waiting(), queue.waiting_keys()), (1, 1));
 }
+
+/// Wakers of several waiters of several keys panic. The waiters behind them are woken as well, and
+/// the caller that closes the queue receives the first panic.
+#[test]
+fn wakers_that_panic_keep_nobody_asleep_in_a_queue_that_closes() {
+    struct Woken(AtomicBool, bool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Relaxed);
+            assert!(!self.1, "a waker panics");
+        }
+    }
+
+    let limiter: Limiter<u64> = Limiter::builder(Quota::per_day(1)).build().unwrap();
+    let queue = WaitQueue::with_sleep(limiter, |_| pending());
+    let mut waiters = Vec::new();
+    for key in 0..20 {
+        assert!(queue.limiter().check(&key).is_allowed());
+        for number in 0..3 {
+            let queue = &queue;
+            let mut wait = Box::pin(async move { queue.until_ready(&key).await.map(drop) });
+            let woken = Arc::new(Woken(AtomicBool::new(false), number == 0));
+            let waker = Waker::from(Arc::clone(&woken));
+            assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            waiters.push((woken, wait));
+        }
+    }
+    let panic = catch_unwind(AssertUnwindSafe(|| queue.close())).unwrap_err();
+    assert_eq!(panic.downcast_ref(), Some(&"a waker panics"));
+    assert_eq!(waiters.iter().filter(|(woken, _)| !woken.0.load(Relaxed)).count(), 0);
+}
+
+/// The queue owns the last reference to the waker of a waiter that leaves, and drops it.
+#[test]
+fn a_waker_that_panics_when_it_is_dropped_does_not_keep_the_next_waiter_asleep() {
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("a waker panics when it is dropped");
+        }
+    }
+
+    let queue = empty_queue();
+    let mut first = Box::pin(queue.until_ready(&()));
+    let panics = Waker::from(Arc::new(Panics));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
+    drop(panics);
+    let mut second = pin!(queue.until_ready(&()));
+    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(first))).is_err());
+    assert!(woken.0.load(Relaxed));
+}

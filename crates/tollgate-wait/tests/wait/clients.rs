@@ -438,11 +438,36 @@ async fn a_quota_of_a_day_that_is_used_up_fails_callers_at_once() {
     assert_eq!(sent.load(Relaxed), 2);
 }
 
-/// A service that is not ready before its flag is set, and counts the requests it receives.
-#[derive(Clone, Default)]
+/// A service that is not ready before its flag is set, and counts the requests it receives. A clone
+/// that is ready has reserved a place, which it returns when it is called or dropped.
+#[derive(Default)]
 struct Busy {
     ready: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
+    reserved: Arc<AtomicU64>,
+    has_place: bool,
+}
+
+impl Busy {
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.has_place) {
+            self.reserved.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Clone for Busy {
+    fn clone(&self) -> Self {
+        let Self { ready, sent, reserved, .. } = self;
+        let (ready, sent, reserved) = (Arc::clone(ready), Arc::clone(sent), Arc::clone(reserved));
+        Self { ready, sent, reserved, has_place: false }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 impl Service<Request<()>> for Busy {
@@ -451,10 +476,18 @@ impl Service<Request<()>> for Busy {
     type Future = Ready<Result<http::Response<()>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        if self.ready.load(Relaxed) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if !self.ready.load(Relaxed) {
+            return Poll::Pending;
+        }
+        if !std::mem::replace(&mut self.has_place, true) {
+            self.reserved.fetch_add(1, Relaxed);
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
+        assert!(self.has_place, "a call of a service that is not ready");
+        self.leave();
         self.sent.fetch_add(1, Relaxed);
         ready(Ok(http::Response::new(())))
     }
@@ -496,6 +529,7 @@ fn a_request_that_is_not_sent_takes_nothing_of_what_remains() {
         assert!(call.as_mut().poll(&mut context).is_pending());
     }
     assert_eq!((queue.limiter().number(&"host"), busy.sent.load(Relaxed)), (0, 0));
+    assert_eq!(busy.reserved.load(Relaxed), 0, "a paused request keeps a place in the service");
     for (sent, call) in (1..).zip(&mut calls) {
         clock.advance(Duration::from_secs(10));
         let answer = (0..10).find_map(|_| match call.as_mut().poll(&mut context) {
@@ -508,4 +542,54 @@ fn a_request_that_is_not_sent_takes_nothing_of_what_remains() {
     // This request was sent after the first refusal, so its refusal pauses the key again.
     learn(refusal(StatusCode::SERVICE_UNAVAILABLE, &[]), 1);
     assert!(!queue.limiter().paused_for(&"host").is_zero());
+}
+
+/// The server refuses with a limit that is used up, and not with `Retry-After`. Requests that had
+/// their turns earlier and wait for the service are not sent into this refusal.
+#[test]
+fn a_request_is_not_sent_after_a_refusal_with_a_limit_that_is_used_up() {
+    let clock = ManualClock::new();
+    let limiter: Limiter<&str> = Limiter::builder(Quota::per_second(1_000)).clock(&clock).build().unwrap();
+    let queue = WaitQueue::with_sleep(Paced::new(limiter).clock(&clock), |_| tokio::task::yield_now());
+    let queue = Arc::new(queue);
+    let busy = Busy::default();
+    let mut client = WaitLayer::new(Arc::clone(&queue), |_: &Request<()>| ("host", 1)).layer(busy.clone());
+    let mut context = Context::from_waker(Waker::noop());
+    let mut calls = [(); 50].map(|()| {
+        let mut call = client.call(Request::new(()));
+        assert!(call.as_mut().poll(&mut context).is_pending());
+        call
+    });
+    let refusal = refusal(StatusCode::TOO_MANY_REQUESTS, &[("ratelimit", "\"a\";r=0;t=30")]);
+    let answer = Answer::read(refusal.status(), refusal.headers(), SystemTime::now());
+    queue.limiter().learn(&"host", &answer, 0);
+    assert_eq!(queue.limiter().paused_for(&"host"), Duration::from_secs(30));
+    busy.ready.store(true, Relaxed);
+    for call in &mut calls {
+        assert!(call.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(busy.sent.load(Relaxed), 0);
+    clock.advance(Duration::from_secs(30));
+    let sent = calls.iter_mut().map(|call| (0..10).any(|_| call.as_mut().poll(&mut context).is_ready()));
+    assert!(sent.into_iter().any(|is_sent| is_sent));
+}
+
+/// The inner layer holds its permit until the body of the refusal is dropped, and the next attempt
+/// requires the same permit.
+#[tokio::test]
+async fn a_refusal_is_released_before_its_request_is_sent_again() {
+    let (permits, inner) = downloads(1);
+    let refusals = Arc::new(AtomicU64::new(2));
+    let service = tower::service_fn(move |_: Request<()>| {
+        let is_refused = refusals.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+        let response = http::Response::builder().status(if is_refused { 429 } else { 200 });
+        let body = Full::new(Bytes::from_static(b"body"));
+        ready(Ok::<_, Infallible>(response.header("retry-after-ms", "1").body(body).unwrap()))
+    });
+    let client = WaitLayer::new(queue(Quota::per_second(1_000)), |_: &Request<()>| ("host".to_owned(), 1))
+        .retries(3, idempotent)
+        .layer(inner.hold_until_end().layer(service));
+    let call = tokio::time::timeout(Duration::from_secs(10), client.oneshot(Request::new(())));
+    let response = call.await.expect("the retry waits for the permit of the refusal").unwrap();
+    assert_eq!((response.status(), permits.in_flight("host")), (StatusCode::OK, 1));
 }

@@ -1,14 +1,14 @@
 //! Tests waiters that do not act when their turn arrives.
 
 use crate::simulation::{Simulation, Sleep, TaskId, ms};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
-use tollgate::{Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Quota, SingleLimiter, Tick, WindowAlign};
 use tollgate_wait::WaitQueue;
 
 type Starts = Rc<RefCell<Vec<(u64, Duration)>>>;
@@ -67,6 +67,54 @@ fn each_leaked_waiter_costs_the_patience_at_most() {
     // The turn of caller 10 would be after eleven intervals.
     assert!(starts[0].1 <= ms(200) * 11 + ms(50) * 10, "{:?}", starts[0].1);
     assert_eq!(queue.waiting(), 0);
+}
+
+/// A window frees all its tokens at its end, long before the turns of the waiters at the average
+/// rate.
+#[test]
+fn a_leaked_waiter_costs_the_patience_at_most_at_the_end_of_a_window() {
+    const DAY: Duration = Duration::from_secs(24 * 3_600);
+    let mut simulation = Simulation::new(14);
+    let builder = SingleLimiter::builder(Quota::per_day(100)).algorithm(Algorithm::FixedWindow);
+    let builder = builder.align(WindowAlign::ClockStart).clock(simulation.clock.clone());
+    let sleep: Box<dyn Fn(Duration) -> Sleep> = Box::new(simulation.sleeper());
+    let queue = Rc::new(WaitQueue::with_sleep(builder.build().unwrap(), sleep).patience(ms(1_000)));
+    simulation.clock.advance(DAY - ms(1_000));
+    assert!(queue.limiter().check_n(100).is_allowed());
+    let starts = Starts::default();
+    let first = come(&mut simulation, &queue, &starts, 0, 1);
+    for caller in 1..50 {
+        come(&mut simulation, &queue, &starts, caller, 1);
+    }
+    simulation.forget(first);
+    simulation.run_for(ms(10_000));
+    let expected: Vec<_> = (1..50).map(|caller| (caller, DAY + ms(1_000))).collect();
+    assert_eq!(*starts.borrow(), expected);
+}
+
+/// The waiters of a long line check on the first waiter in turns, and not all of them in each interval
+/// of the patience.
+#[test]
+fn a_long_line_checks_on_its_first_waiter_with_few_sleeps() {
+    let mut simulation = Simulation::new(15);
+    let limiter = SingleLimiter::builder(Quota::per_hour(1)).clock(simulation.clock.clone()).build().unwrap();
+    assert!(limiter.check().is_allowed());
+    let (sleeps, sleep) = (Rc::new(Cell::new(0)), simulation.sleeper());
+    let counted = Rc::clone(&sleeps);
+    let sleep: Box<dyn Fn(Duration) -> Sleep> = Box::new(move |time| {
+        counted.set(counted.get() + 1);
+        sleep(time)
+    });
+    let queue = Rc::new(WaitQueue::with_sleep(limiter, sleep).patience(ms(1_000)));
+    let starts = Starts::default();
+    for caller in 0..200 {
+        come(&mut simulation, &queue, &starts, caller, 1);
+    }
+    sleeps.set(0);
+    simulation.run_for(ms(60_000));
+    // In a minute, the first waiter sleeps 60 times, and the waiter behind n others 60 / (n + 1)
+    // times.
+    assert!((60..=300).contains(&sleeps.get()), "{}", sleeps.get());
 }
 
 /// A waiter in the middle of the line is woken and then leaked.

@@ -484,6 +484,63 @@ fn a_global_refusal_pauses_every_key() {
     assert_eq!(paused(9), ms(0));
 }
 
+/// Another key is refused for all keys. A limit that this key has learned lasts for one window after
+/// the pause, so no burst of the inner limiter's quota follows.
+#[test]
+fn a_limit_outlasts_a_global_pause_by_its_window() {
+    for pause in [20_000, 120_000] {
+        let simulation = Simulation::new(1);
+        let queue = queue(&simulation, Quota::per_second(1_000));
+        queue.limiter().learn(&7, &answer(200, &[("ratelimit-policy", "\"a\";q=100;w=60")]), 0);
+        simulation.clock.advance(ms(10_000));
+        let mut global = answer(429, &[("retry-after", &(pause / 1_000).to_string())]);
+        global.is_global = true;
+        queue.limiter().learn(&8, &global, 0);
+        // No call uses this key in the first half of the pause. In the longer pause, the limit would
+        // have ended in this time.
+        simulation.clock.advance(ms(pause / 2));
+        assert_eq!(wait(&queue), ms(pause / 2));
+        simulation.clock.advance(ms(pause / 2));
+        for sent in 0..100 {
+            assert_eq!(wait(&queue), ms(0), "{sent}");
+            let next = wait(&queue);
+            assert!((ms(550)..=ms(650)).contains(&next), "{sent}: {next:?}");
+            simulation.clock.advance(next);
+        }
+        simulation.clock.advance(ms(60_000));
+        assert_eq!((0..100).map(|_| wait(&queue)).max(), Some(ms(0)));
+    }
+}
+
+/// No call has used the key since its limit ended, so its pace still contains the limit.
+#[test]
+fn a_limit_that_has_ended_does_not_return_with_a_global_pause() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1_000));
+    queue.limiter().learn(&7, &answer(200, &[("ratelimit-policy", "\"a\";q=1;w=60")]), 0);
+    simulation.clock.advance(ms(60_000));
+    let mut global = answer(429, &[("retry-after", "20")]);
+    global.is_global = true;
+    queue.limiter().learn(&8, &global, 0);
+    assert_eq!(wait(&queue), ms(20_000));
+    simulation.clock.advance(ms(20_000));
+    assert_eq!((0..100).map(|_| wait(&queue)).max(), Some(ms(0)));
+}
+
+/// The first of the policies is the one that is used up, and the second has no remaining amount.
+#[test]
+fn policies_of_one_name_all_count() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1_000));
+    let policies = ("ratelimit-policy", "\"a\";q=10;w=1, \"a\";q=100;w=60");
+    queue.limiter().learn(&7, &answer(200, &[policies, ("ratelimit", "\"a\";r=0;t=30")]), 0);
+    assert_eq!(wait(&queue), ms(30_000));
+    simulation.clock.advance(ms(30_000));
+    assert_eq!(wait(&queue), ms(0));
+    let slow = wait(&queue);
+    assert!((ms(550)..=ms(650)).contains(&slow), "{slow:?}");
+}
+
 /// The remaining amount counts tokens of a language model, and is stated in a success.
 #[test]
 fn a_total_of_tokens_that_is_used_up_pauses_until_its_reset() {
@@ -745,15 +802,18 @@ impl Waitable<()> for Slow {
 /// A waiter would lose its place if it proceeded first and found the pause afterwards.
 #[test]
 fn a_refusal_is_learnt_while_a_shared_limiter_is_asked() {
-    let paced = Paced::new(Slow(SingleLimiter::builder(Quota::per_second(10)).build().unwrap()));
-    let queue = WaitQueue::with_sleep(paced, |_| ready(()));
-    let mut context = Context::from_waker(Waker::noop());
-    let mut turn = pin!(queue.until_n_within(&(), 1, ms(1_000)));
-    assert!(turn.as_mut().poll(&mut context).is_pending());
-    queue.limiter().learn(&(), &answer(429, &[("retry-after", "20")]), 0);
-    let answer = (0..10).find_map(|_| match turn.as_mut().poll(&mut context) {
-        Poll::Ready(answer) => Some(answer),
-        Poll::Pending => None,
-    });
-    assert!(matches!(answer, Some(Err(WaitError::TooLong { wait, .. })) if wait > ms(19_000)), "{answer:?}");
+    for field in [("retry-after", "20"), ("ratelimit", "\"a\";r=0;t=20")] {
+        let paced = Paced::new(Slow(SingleLimiter::builder(Quota::per_second(10)).build().unwrap()));
+        let queue = WaitQueue::with_sleep(paced, |_| ready(()));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut turn = pin!(queue.until_n_within(&(), 1, ms(1_000)));
+        assert!(turn.as_mut().poll(&mut context).is_pending());
+        queue.limiter().learn(&(), &answer(429, &[field]), 0);
+        let answer = (0..10).find_map(|_| match turn.as_mut().poll(&mut context) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        });
+        let Some(Err(WaitError::TooLong { wait, .. })) = answer else { panic!("{answer:?}") };
+        assert!(wait > ms(19_000), "{wait:?}");
+    }
 }
