@@ -3,9 +3,11 @@
 
 use super::config::file;
 use super::running::{Proxy, until};
+use super::state::state;
 use super::upstream::{Upstream, hello};
-use super::wire::{asking, get, metric};
+use super::wire::{asking, get, metric, scratch};
 use std::fs;
+use std::process::Command;
 use tollgate_testing::store::server::Server;
 
 /// A running proxy and its settings file, which the test can replace.
@@ -244,6 +246,33 @@ async fn sigusr1_without_an_access_log_does_not_end_the_proxy() {
     proxy.signal("HUP");
     until("it is reloaded", || proxy.said().contains(" INFO reloaded"));
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
+}
+
+/// The access log is a pipe that nobody reads yet, so the proxy waits for a reader while it starts.
+#[test]
+fn a_signal_during_the_start_is_answered_after_it() {
+    for (signal, answer) in [("HUP", " INFO reloaded"), ("USR1", " INFO the access log is opened again")] {
+        let (state, [pipe, said]) = (state("early_signal"), ["early_pipe", "early_said"].map(scratch));
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut proxy = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9"])
+            .args(["--limit", "a=1/h by ip", "--access-log", &pipe, "--state"])
+            .arg(&state)
+            .stderr(fs::File::create(&said).unwrap())
+            .spawn()
+            .unwrap();
+        until("the state is locked", || state.with_extension("lock").exists());
+        let id = proxy.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success());
+        let _reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        until("the signal is answered", || {
+            let said = fs::read_to_string(&said).unwrap();
+            assert_eq!(proxy.try_wait().unwrap(), None, "{signal}: {said}");
+            said.contains(answer)
+        });
+        proxy.kill().unwrap();
+        proxy.wait().unwrap();
+    }
 }
 
 #[tokio::test]
