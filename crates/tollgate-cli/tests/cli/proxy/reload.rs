@@ -284,7 +284,7 @@ async fn a_log_that_cannot_be_opened_again_changes_nothing() {
     assert_eq!(it.left("/").await, "r=1");
     fs::remove_file(&log).unwrap();
     fs::create_dir_all(&log).unwrap();
-    fs::write(&it.path, "limit = [\"a=100/h by ip\"]").unwrap();
+    fs::write(&it.path, "limit = [\"a=100/h by ip\", \"b=9/h by ip\"]").unwrap();
     it.proxy.signal("HUP");
     until("it is refused", || it.proxy.said().contains("nothing is reloaded: "));
     // The folder must be removed before any assertion can fail, because the next run creates a file
@@ -292,6 +292,8 @@ async fn a_log_that_cannot_be_opened_again_changes_nothing() {
     fs::remove_dir(&log).unwrap();
     assert!(it.proxy.said().contains("reload_no_log.log' cannot be written"), "{}", it.proxy.said());
     assert_eq!((it.left("/").await.as_str(), it.status("/").await), ("r=0", 429));
+    let metrics = get(it.proxy.metrics, "/metrics", "").await.body;
+    assert!(metrics.contains("limit=\"a\"") && !metrics.contains("limit=\"b\""), "{metrics}");
 }
 
 #[tokio::test]
