@@ -120,14 +120,16 @@ impl Served {
         &self,
         request: Request<Lingering>,
     ) -> Response<Either<tollgate_http::Body<ResponseBody>, ResponseBody>> {
-        let limited = self.limits.load().layer.as_ref().map(|layer| layer.layer(self.forward.clone()));
+        // A reload may replace the limits while this request is in progress.
+        let limits = self.limits.load_full();
+        let limited = limits.layer.as_ref().map(|layer| layer.layer(self.forward.clone()));
         // Both services are always ready and never fail.
         let Ok(mut response) = match limited {
             Some(mut limited) => limited.call(request).await.map(|response| response.map(Either::Left)),
             None => self.forward.clone().call(request).await.map(|response| response.map(Either::Right)),
         };
         if ResponseHead::of(&response).is_refusal() {
-            self.limits.load().refusals.add_to(response.headers_mut());
+            limits.refusals.add_to(response.headers_mut());
         }
         response
     }

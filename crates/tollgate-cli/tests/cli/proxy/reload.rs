@@ -307,6 +307,29 @@ async fn requests_in_progress_are_not_disturbed() {
     super::wire::read_until(&mut client, "at last").await;
 }
 
+/// The refused request waits for the store while the limits are reloaded.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_in_progress_keeps_the_fields_of_its_refusal() {
+    let upstream = Upstream::start(hello).await;
+    let store = Server::start();
+    let url = store.url();
+    let args = ["--redis", url.as_str(), "--redis-deadline", "50s"];
+    let settings =
+        |version: &str| format!("limit = [\"a=1/1000d by ip\"]\nrefusal-field = [\"X-Version: {version}\"]");
+    let mut it = Reloading::start(&upstream, "reload_refused.toml", &settings("old"), &args);
+    super::shared::reaches_its_store(&it.proxy).await;
+    assert_eq!(it.status("/").await, 200);
+    store.stop();
+    let address = it.proxy.address;
+    let refused = tokio::spawn(async move { get(address, "/", "").await });
+    super::wire::metric_is(it.proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
+    it.reload(&settings("new"));
+    store.resume();
+    let refused = refused.await.unwrap();
+    assert_eq!((refused.status, refused.field("x-version")), (429, Some("old")), "{refused:?}");
+    assert_eq!(get(address, "/", "").await.field("x-version"), Some("new"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shared_limit_keeps_what_is_in_the_store() {
     let upstream = Upstream::start(hello).await;
