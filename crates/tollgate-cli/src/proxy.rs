@@ -245,14 +245,16 @@ async fn serve(reloader: Reloader, served: Served, signals: EarlySignals) -> Res
         format!("ending: open requests have {timeout:?}; a second signal ends the proxy immediately");
     log_line::last(Level::Info, ending);
     let ended = async {
-        graceful.shutdown().await;
+        tokio::select! {
+            () = graceful.shutdown() => {}
+            () = tokio::time::sleep(timeout) => {
+                log_line::last(Level::Warn, format!("{} requests were cut off", metrics.in_flight.get()));
+            }
+        }
         flush(&limits.load_full(), &Limits::default()).await;
     };
     tokio::select! {
         () = ended => {}
-        () = tokio::time::sleep(timeout) => {
-            log_line::last(Level::Warn, format!("{} requests were cut off", metrics.in_flight.get()));
-        }
         () = signals.end() => std::process::exit(1),
     }
     Ok(())
