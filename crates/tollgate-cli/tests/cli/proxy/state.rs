@@ -162,7 +162,7 @@ fn a_check_refuses_what_the_start_refuses() {
     let folder = state.parent().unwrap();
     let args = ["--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9", "--state", path];
     let refuse = |part: &str| {
-        for check in [&[][..], &["--check", &file("state_refused.toml", "")]] {
+        for check in [&["--check", &file("state_refused.toml", "")][..], &[]] {
             let said = refused(&[check, &args].concat());
             assert!(said.contains(part), "{check:?}: {said}");
         }
