@@ -48,7 +48,7 @@ use log_line::Level;
 use reload::{LoadSettings, Reloaded, Reloader};
 use server::Served;
 use settings::ProxySettings;
-use signals::{SignalAction, Signals};
+use signals::{EarlySignals, SignalAction, Signals};
 use state::StateWriter;
 use telemetry::access_log::{self, AccessLog};
 use telemetry::exchange::Observer;
@@ -130,6 +130,12 @@ pub(crate) fn run(settings: ProxySettings, load: LoadSettings) -> Result<(), Fai
 }
 
 fn try_run(settings: ProxySettings, load: LoadSettings) -> Result<(), Failure> {
+    let runtime = runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::refused(format!("no threads to work with: {error}")))?;
+    // Reading the state and allocating the tables may take seconds.
+    let signals = EarlySignals::new(&runtime)?;
     let settings = Arc::new(settings);
     let state = settings.state.as_deref().map(state::open).transpose();
     let state = state.map_err(|failure| settings.located(failure))?;
@@ -146,10 +152,6 @@ fn try_run(settings: ProxySettings, load: LoadSettings) -> Result<(), Failure> {
     };
     let start = |file| StateWriter::start(file, Arc::clone(&limits), metrics.unwritten_states.clone());
     let state = file.map(start).transpose()?;
-    let runtime = runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::refused(format!("no threads to work with: {error}")))?;
     let done = runtime.block_on(async {
         let upstream = Upstream::new(settings.upstream.clone(), metrics.repeated.clone());
         let heads = Heads {
@@ -166,7 +168,7 @@ fn try_run(settings: ProxySettings, load: LoadSettings) -> Result<(), Failure> {
         let bad_requests = Arc::new(bad_requests);
         let served = Served { forward, limits: Arc::clone(&limits), bad_requests, observer };
         let reloader = Reloader { load, settings, limits, store, metrics, log };
-        serve(reloader, served).await
+        serve(reloader, served, signals).await
     });
     // Dropping the remaining tasks writes their lines to the log.
     runtime.shutdown_timeout(LAST_MOMENT);
@@ -179,10 +181,10 @@ fn try_run(settings: ProxySettings, load: LoadSettings) -> Result<(), Failure> {
     done
 }
 
-async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
+async fn serve(reloader: Reloader, served: Served, signals: EarlySignals) -> Result<(), Failure> {
     let settings = Arc::clone(&reloader.settings);
     let (metrics, limits) = (Arc::clone(&reloader.metrics), Arc::clone(&reloader.limits));
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new(signals)?;
     let located = |failure| settings.located(failure);
     let listener = bind(settings.listen, "--listen").await.map_err(located)?;
     let metrics_listener = match settings.metrics {
@@ -243,14 +245,16 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
         format!("ending: open requests have {timeout:?}; a second signal ends the proxy immediately");
     log_line::last(Level::Info, ending);
     let ended = async {
-        graceful.shutdown().await;
+        tokio::select! {
+            () = graceful.shutdown() => {}
+            () = tokio::time::sleep(timeout) => {
+                log_line::last(Level::Warn, format!("{} requests were cut off", metrics.in_flight.get()));
+            }
+        }
         flush(&limits.load_full(), &Limits::default()).await;
     };
     tokio::select! {
         () = ended => {}
-        () = tokio::time::sleep(timeout) => {
-            log_line::last(Level::Warn, format!("{} requests were cut off", metrics.in_flight.get()));
-        }
         () = signals.end() => std::process::exit(1),
     }
     Ok(())

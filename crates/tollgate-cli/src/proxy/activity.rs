@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::Notify;
 
 /// A connection's protocol, which determines which events count as activity.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub(crate) struct Activity {
     is_blocked: AtomicBool,
     /// Whether the head of a request has begun and not ended.
     in_head: AtomicBool,
+    /// Is notified when the client's address has used up its quota of bad requests.
+    blocked: Notify,
 }
 
 /// Whether a connection may continue.
@@ -75,6 +78,7 @@ impl Activity {
             sending: AtomicUsize::new(0),
             is_blocked: AtomicBool::new(false),
             in_head: AtomicBool::new(false),
+            blocked: Notify::new(),
         })
     }
 
@@ -138,6 +142,16 @@ impl Activity {
         if in_head && !was_in_head || self.speaks(&[Speaks::Tunnel]) {
             self.touch();
         }
+    }
+
+    /// Ends the connection, because its client's address has used up its quota of bad requests.
+    pub(crate) fn block(&self) {
+        self.blocked.notify_one();
+    }
+
+    /// Waits until the connection must end because of its client's bad requests.
+    pub(crate) async fn blocked(&self) {
+        self.blocked.notified().await;
     }
 
     fn speak(&self, speaks: Speaks) {

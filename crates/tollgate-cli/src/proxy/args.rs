@@ -126,8 +126,8 @@ SIGHUP reads the file of --config again, applies the options under \"Limits\", a
 log again; if anything is refused, nothing changes. SIGUSR1 only opens the access log again.
 
 SIGINT and SIGTERM end the proxy: it accepts no more connections, lets open requests finish (but
-closes WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid
-arguments exit with 2.
+closes WebSockets), and exits with 0. A second signal ends it immediately, with 1, as long as
+requests are open. Invalid arguments exit with 2.
 
 With --state, the counts of limits are written to a file every 5 seconds and at the end, after all
 requests, and the next start continues them. A proxy that is killed loses the counts of the last 5
@@ -339,8 +339,8 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, help_heading = "Upstream")]
     connect_timeout: Duration,
 
-    /// How long the upstream may take until it begins to answer, after the request body has stopped
-    /// moving
+    /// How long the upstream may take until it begins to answer. The time begins anew with each part
+    /// of the request body; a client that sends no further part in this time gets 408
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Upstream")]
     request_timeout: Duration,
 
@@ -381,7 +381,7 @@ pub(crate) struct ProxyArgs {
     max_connections: u32,
 
     /// The most connections of one address, or IPv6 network (--ipv6-prefix); more are closed at
-    /// once. Trusted proxies may have any number
+    /// once. Trusted proxies may have any number, and so may every peer with --trust-hops
     #[arg(
         long,
         value_name = "N",
@@ -413,7 +413,7 @@ pub(crate) struct ProxyArgs {
 
     /// How many malformed requests an address, or IPv6 network (--ipv6-prefix), may send: a quota
     /// such as '20/min'. After an address has used up the quota, its connections are closed at once
-    /// until it regains some. Trusted proxies are not limited
+    /// until it regains some. Trusted proxies are not limited; with --trust-hops, nobody is
     #[arg(
         long,
         value_name = "QUOTA",

@@ -72,9 +72,11 @@ impl Reloader {
         let settings = Arc::new(self.settings.reloaded(&loaded));
         let before = self.limits.load_full();
         let (store, saved) = (self.store.as_ref(), SavedLimits::default());
+        // Building the limits adds their rows to the metrics, and must therefore be the last step
+        // that is likely to fail.
+        let output = self.log.as_ref().map(AccessLog::output).transpose()?;
         let limits = enforced::build(&settings, store, Some(&before), saved, &self.metrics.decisions)
             .map_err(|failure| loaded.located(failure))?;
-        let output = self.log.as_ref().map(AccessLog::output).transpose()?;
         limits.set_allowances()?;
         if let (Some(log), Some(output)) = (&self.log, output) {
             log.write_to(output);

@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tollgate_http::program::trusts;
 use tollgate_http::{ResponseHead, TrustedProxies};
 use tower_layer::Layer;
@@ -36,7 +36,7 @@ use crate::proxy::upstream::forward::{Forward, ResponseBody};
 /// How often the proxy pings a silent HTTP/2 client.
 const PING: Duration = Duration::from_secs(30);
 /// How long the proxy waits for requests that an idle client sent before it learned that its
-/// connection is ending.
+/// connection is ending, and for the open requests of a client that it blocks.
 const GRACE: Duration = Duration::from_secs(2);
 /// The maximum number of requests in progress on an HTTP/2 connection.
 const STREAMS: u32 = 100;
@@ -91,7 +91,8 @@ impl Served {
         let exchange = Exchange::begin(&self.observer, &mut request, peer);
         let is_too_large = request.version() == Version::HTTP_2 && fields(request.headers()) > FIELDS;
         let request = Lingering::of(request, Arc::clone(activity));
-        let response = if is_too_large { self.too_large(peer) } else { self.forwarded(request).await };
+        let response =
+            if is_too_large { self.too_large(peer, activity) } else { self.forwarded(request).await };
         exchange.answered(response).map(|body| progress.answered(body))
     }
 
@@ -99,10 +100,14 @@ impl Served {
     fn too_large(
         &self,
         peer: SocketAddr,
+        activity: &Activity,
     ) -> Response<Either<tollgate_http::Body<ResponseBody>, ResponseBody>> {
         let kind = BadRequest::HeadTooLarge;
         self.observer.metrics.bad_request(kind);
         self.bad_requests.charge(peer.ip());
+        if self.bad_requests.is_spent(peer.ip()) {
+            activity.block();
+        }
         let mut response =
             problem_details(kind.status(), &format!("The request has more than {FIELDS} fields."));
         // This field belongs to HTTP/1. The other requests on the connection are not affected.
@@ -115,14 +120,16 @@ impl Served {
         &self,
         request: Request<Lingering>,
     ) -> Response<Either<tollgate_http::Body<ResponseBody>, ResponseBody>> {
-        let limited = self.limits.load().layer.as_ref().map(|layer| layer.layer(self.forward.clone()));
+        // A reload may replace the limits while this request is in progress.
+        let limits = self.limits.load_full();
+        let limited = limits.layer.as_ref().map(|layer| layer.layer(self.forward.clone()));
         // Both services are always ready and never fail.
         let Ok(mut response) = match limited {
             Some(mut limited) => limited.call(request).await.map(|response| response.map(Either::Left)),
             None => self.forward.clone().call(request).await.map(|response| response.map(Either::Right)),
         };
         if ResponseHead::of(&response).is_refusal() {
-            self.limits.load().refusals.add_to(response.headers_mut());
+            limits.refusals.add_to(response.headers_mut());
         }
         response
     }
@@ -201,7 +208,7 @@ pub(crate) async fn serve(
         let activity = Activity::new();
         let stream = Connection::new(stream, Arc::clone(&activity), place, permit.ok(), Arc::clone(metrics));
         let (server, stopped) = (Arc::clone(&server), open.0.subscribe());
-        tokio::spawn(async move { server.serve(stream, peer, activity, stopped).await });
+        tokio::spawn(async move { server.serve(stream, peer, is_trusted, activity, stopped).await });
     }
 }
 
@@ -242,6 +249,7 @@ impl Server {
         &self,
         stream: Connection,
         peer: SocketAddr,
+        is_trusted: bool,
         activity: Arc<Activity>,
         mut stopped: watch::Receiver<()>,
     ) {
@@ -265,6 +273,12 @@ impl Server {
                 _ = stopped.changed(), if !is_ending => {
                     is_ending = true;
                     connection.as_mut().graceful_shutdown();
+                }
+                () = activity.blocked(), if !is_trusted => {
+                    connection.as_mut().graceful_shutdown();
+                    // A client could delay the end of the shutdown as long as it likes.
+                    let _ = timeout(GRACE, connection).await;
+                    return;
                 }
                 () = sleep(left) => match activity.standing(head, idle) {
                     // A response may end soon, and the connection is then idle.

@@ -1,5 +1,7 @@
 //! Receives the signals that end the proxy, reload its settings, or reopen its access log.
 
+use tokio::runtime::Runtime;
+
 use crate::failure::Failure;
 
 #[cfg(unix)]
@@ -16,26 +18,49 @@ pub(crate) enum SignalAction {
     End,
 }
 
-/// The signals that the proxy listens for.
-pub(crate) struct Signals {
+/// The signals that do not end the proxy. Without their handlers, they would end a proxy that is
+/// still starting, and a service manager would take that for an orderly end.
+pub(crate) struct EarlySignals {
     #[cfg(unix)]
     reload: Signal,
     #[cfg(unix)]
     reopen_log: Signal,
-    #[cfg(unix)]
-    end: [Signal; 2],
 }
 
-impl Signals {
+impl EarlySignals {
+    /// Keeps these signals for [`Signals::next`].
+    ///
     /// # Errors
     ///
     /// Returns an error if a signal handler cannot be installed.
-    pub(crate) fn new() -> Result<Self, Failure> {
+    pub(crate) fn new(runtime: &Runtime) -> Result<Self, Failure> {
+        let _entered = runtime.enter();
         Ok(Self {
             #[cfg(unix)]
             reload: listen(SignalKind::hangup())?,
             #[cfg(unix)]
             reopen_log: listen(SignalKind::user_defined1())?,
+        })
+    }
+}
+
+/// The signals that the proxy listens for.
+pub(crate) struct Signals {
+    #[cfg_attr(not(unix), expect(dead_code, reason = "these signals exist only on Unix"))]
+    early: EarlySignals,
+    #[cfg(unix)]
+    end: [Signal; 2],
+}
+
+impl Signals {
+    /// Adds the signals that end the proxy.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a signal handler cannot be installed.
+    pub(crate) fn new(early: EarlySignals) -> Result<Self, Failure> {
+        Ok(Self {
+            early,
             #[cfg(unix)]
             end: [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?],
         })
@@ -44,7 +69,7 @@ impl Signals {
     /// Waits for the next signal.
     #[cfg(unix)]
     pub(crate) async fn next(&mut self) -> SignalAction {
-        let Self { reload, reopen_log, end: [interrupt, terminate] } = self;
+        let Self { early: EarlySignals { reload, reopen_log }, end: [interrupt, terminate] } = self;
         tokio::select! {
             _ = reload.recv() => SignalAction::Reload,
             _ = reopen_log.recv() => SignalAction::ReopenLog,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use prometheus_client::metrics::counter::Counter;
-use tollgate::StateFile;
+use tollgate::{LoadError, StateFile};
 use tollgate_http::program::of_classes;
 use tollgate_http::settings::SavedLimits;
 
@@ -34,11 +34,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 ///
 /// Returns an error if another process uses the file, if the path is not that of a file, or if the
-/// file cannot be locked.
+/// file cannot be locked or read.
 pub(crate) fn open(path: &Path) -> Result<(StateFile, SavedLimits), Failure> {
     check_kind(path)?;
     let file = StateFile::open(path).map_err(|error| refused(&error))?;
-    let saved = read(path).unwrap_or_else(|why| {
+    let saved = read(path)?.unwrap_or_else(|why| {
         let aside = file.set_aside();
         let aside = aside.map_or_else(
             |error| format!("it cannot be moved aside: {}", printable(error.to_string().as_bytes())),
@@ -55,13 +55,20 @@ pub(crate) fn open(path: &Path) -> Result<(StateFile, SavedLimits), Failure> {
 ///
 /// # Errors
 ///
-/// Returns an error if the path is not that of a file, or if no file can be created in its folder.
+/// Returns an error if the path is not that of a file, if no file can be created in its folder, or
+/// if the file or its lock file cannot be opened.
 pub(crate) fn check(path: &Path) -> Result<SavedLimits, Failure> {
     check_kind(path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    tempfile::tempfile_in(folder.unwrap_or(Path::new(".")))
-        .map_err(|error| refused(&io::Error::new(error.kind(), format!("{}: {error}", path.display()))))?;
-    Ok(read(path).unwrap_or_else(|why| {
+    tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).map_err(|error| of_file(path, &error))?;
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    // The start creates a lock file that does not exist, and opens an existing one.
+    match fs::OpenOptions::new().append(true).open(&lock) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(of_file(lock.as_ref(), &error)),
+        _ => {}
+    }
+    Ok(read(path)?.unwrap_or_else(|why| {
         log_line::warn(format_args!("{why}; the start would move it aside, and begin without counts"));
         SavedLimits::default()
     }))
@@ -69,23 +76,40 @@ pub(crate) fn check(path: &Path) -> Result<SavedLimits, Failure> {
 
 /// Only a regular file may be replaced or moved aside.
 fn check_kind(path: &Path) -> Result<(), Failure> {
-    match fs::metadata(path) {
+    match fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => Err(Failure::refused(format!(
-            "--state '{}' is not a file: expected the name of a file, which need not exist",
-            printable_path(path)
+            "--state '{}' is {}: expected the name of a file, which need not exist",
+            printable_path(path),
+            if found.is_symlink() { "a symbolic link" } else { "not a file" }
         ))),
         _ => Ok(()),
     }
 }
 
-/// Reads the file, if it exists. An error is the beginning of a sentence.
-fn read(path: &Path) -> Result<SavedLimits, String> {
-    let file = match fs::File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SavedLimits::default()),
-        file => file.map_err(|error| error.to_string()),
+/// Reads the file, if it exists. The inner error is the beginning of a sentence that says why the
+/// contents are unusable.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read. Its contents may then be good.
+fn read(path: &Path) -> Result<Result<SavedLimits, String>, Failure> {
+    let saved = match fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(SavedLimits::default())),
+        file => file.map_err(LoadError::Read).and_then(SavedLimits::read),
     };
-    let saved = file.and_then(|file| SavedLimits::read(file).map_err(|error| error.to_string()));
-    saved.map_err(|why| format!("--state '{}': {}", printable_path(path), printable(why.as_bytes())))
+    match saved {
+        Ok(saved) => Ok(Ok(saved)),
+        Err(LoadError::Read(error)) => Err(of_file(path, &error)),
+        Err(error) => {
+            let why = printable(error.to_string().as_bytes()).to_string();
+            Ok(Err(format!("--state '{}': {why}", printable_path(path))))
+        }
+    }
+}
+
+/// Names the file in an error.
+fn of_file(path: &Path, error: &io::Error) -> Failure {
+    refused(&io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 fn refused(error: &io::Error) -> Failure {
@@ -174,6 +198,26 @@ impl State {
                     ));
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_contents_make_a_file_unusable() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        assert!(matches!(read(&path("none")), Ok(Ok(_))));
+        fs::write(path("damaged"), "tollgate-http").expect("a file");
+        let Ok(Err(why)) = read(&path("damaged")) else { panic!("it is truncated") };
+        assert!(why.ends_with("it is truncated"), "{why}");
+        // The first of these paths can be opened and not read, and the second cannot be opened.
+        for path in [folder.path().to_owned(), path(&"n".repeat(300))] {
+            let Err(Failure::Refused(why)) = read(&path) else { panic!("it cannot be read") };
+            assert!(why.starts_with(&format!("--state: {}: ", path.display())), "{why}");
         }
     }
 }

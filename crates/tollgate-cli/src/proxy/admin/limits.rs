@@ -20,7 +20,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf
 use serde_json::{Value, json};
 use tollgate::Decision;
 use tollgate_http::program::{self, KeyText, PartText, canonical_path, classes, key_text, of_classes};
-use tollgate_http::settings::{LayerSettings, LimitPart};
+use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
 use tollgate_http::{Key, KeyBy, Metrics, PeerAddr, RequestHead};
 use tollgate_redis::program::SharedLimit;
 
@@ -117,6 +117,16 @@ pub(super) async fn answer(
         Ok(key) => key,
         Err(why) => return problem_details(StatusCode::BAD_REQUEST, &why),
     };
+    let uncounted = |allowance: Allowance| {
+        let detail = format!("The limit counts nothing here: it says `{allowance}`.");
+        problem_details(StatusCode::BAD_REQUEST, &detail)
+    };
+    // A limit without classes has the class `None` alone, which `which` then selects.
+    let of_class = classes(limit).find(|(class, _)| *class == which.class.as_deref());
+    let allowance = of_class.map_or(limit.allowance, |(_, allowance)| allowance);
+    if matches!(allowance, Allowance::Unlimited | Allowance::Blocked) {
+        return uncounted(allowance);
+    }
     match limiter {
         AnyLimiter::Local(limiter) => {
             // `which` has already checked that the limit has this class.
@@ -127,10 +137,7 @@ pub(super) async fn answer(
                     limiter.reset(&key);
                     done()
                 }
-                (_, None) => {
-                    let detail = format!("The limit counts nothing here: it says `{}`.", limiter.allowance());
-                    problem_details(StatusCode::BAD_REQUEST, &detail)
-                }
+                (_, None) => uncounted(limiter.allowance()),
             }
         }
         AnyLimiter::Shared(SharedLimit::InFlight(shared)) if !reset => {
@@ -150,8 +157,8 @@ pub(super) async fn answer(
             problem_details(StatusCode::BAD_REQUEST, detail)
         }
         AnyLimiter::Shared(SharedLimit::Rate(limiter)) => {
-            // `which` has already checked that the limit has this class.
             let of_class = which.class.as_deref().and_then(|class| limiter.class(class));
+            // Only the default class has no limiter of its own.
             let limiter = of_class.as_ref().unwrap_or(&**limiter);
             if !reset {
                 return state(&limit.name, which.class.as_deref(), &limiter.peek(&key).await);

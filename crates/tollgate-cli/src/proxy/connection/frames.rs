@@ -40,8 +40,9 @@ impl Frames {
     pub(super) fn is_in_head(&self) -> Option<bool> {
         match *self {
             Self::Preface(_) | Self::None => None,
-            // Some bytes of a frame's header may begin a head.
-            Self::Header { read, in_head, .. } => Some(in_head || read > 0),
+            // A frame begins a head from the byte on that contains its type. A client that is idle
+            // may send the other frames in as many pieces as it likes.
+            Self::Header { bytes, read, in_head } => Some(in_head || read > 3 && is_of_head(bytes[3])),
             Self::Payload { in_head, .. } => Some(in_head),
         }
     }
@@ -77,7 +78,7 @@ impl Frames {
                 }
                 let [high, middle, low, kind, flags, ..] = found;
                 let left = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-                let is_of_head = kind == HEADERS || kind == CONTINUATION;
+                let is_of_head = is_of_head(kind);
                 let ends = is_of_head && flags & END_HEADERS != 0;
                 (length, Self::payload(left, is_of_head || in_head, ends))
             }
@@ -87,6 +88,11 @@ impl Frames {
             }
         }
     }
+}
+
+/// Returns whether a frame of this type is part of a head.
+fn is_of_head(kind: u8) -> bool {
+    kind == HEADERS || kind == CONTINUATION
 }
 
 #[cfg(test)]
@@ -117,6 +123,17 @@ mod tests {
             }
             frames.read(&frame(HEADERS, END_HEADERS, b"jkl")[..11]);
             assert_eq!(frames.is_in_head(), Some(true));
+        }
+        // The header of a frame that belongs to no head is no part of a head either.
+        const PING: u8 = 6;
+        let mut frames = Frames::new();
+        frames.read(PREFACE);
+        for (kind, begins) in [(PING, false), (HEADERS, true), (CONTINUATION, true)] {
+            for read in 1..=HEADER {
+                let mut frames = frames;
+                frames.read(&frame(kind, 0, b"12345678")[..read]);
+                assert_eq!(frames.is_in_head(), Some(begins && read > 3), "{kind} {read}");
+            }
         }
         let mut frames = Frames::new();
         frames.read(b"PRI * HT");

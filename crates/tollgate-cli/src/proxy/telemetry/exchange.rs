@@ -75,7 +75,6 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let Self { observer, begun, logged, status, bytes } = self;
         observer.metrics.in_flight.dec();
-        observer.metrics.response_bytes.inc_by(*bytes);
         let took = begun.elapsed();
         observer.metrics.answered(*status, took);
         if let (Some(log), Some(logged)) = (&observer.log, logged) {
@@ -100,7 +99,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for CountedBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         if let Some(Ok(frame)) = &frame {
-            self.exchange.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+            let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+            self.exchange.bytes += length;
+            // A response may last for hours, and its bytes must not all be counted at its end.
+            self.exchange.observer.metrics.response_bytes.inc_by(length);
         }
         Poll::Ready(frame)
     }

@@ -23,7 +23,7 @@ use tower_service::Service;
 /// The history of a connection to the upstream.
 pub(crate) struct History {
     opened: Instant,
-    /// Whether the upstream has sent any bytes since the proxy's last write.
+    /// Whether the upstream has sent any bytes since the proxy's last write, which may have failed.
     is_answered: AtomicBool,
 }
 
@@ -103,6 +103,9 @@ impl Link {
     fn written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Err(error)) if self.may_wait => {
+                // As after a successful write, only later bytes can answer this request.
+                // ORDERING: relaxed; see [`History::is_answered`].
+                self.history.is_answered.store(false, Relaxed);
                 self.failure = Some(error);
                 Poll::Pending
             }
@@ -233,6 +236,19 @@ mod tests {
         assert!(link.read_u8().await.is_err());
         // No more bytes can be read, so the write does not wait.
         assert!(write(&mut link).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_first_write_fails_is_not_answered() {
+        let mut link = closed_early(true).await;
+        link.read_exact(&mut [0; 6]).await.expect("the answer is there");
+        assert!(link.history.is_answered());
+        // The connection has been reset, so no write of the next request can succeed.
+        let written = std::future::poll_fn(|context| {
+            Poll::Ready(Pin::new(&mut link).poll_write(context, b"another request"))
+        });
+        assert!(written.await.is_pending());
+        assert!(link.failure.is_some() && !link.history.is_answered());
     }
 
     #[tokio::test]

@@ -2,10 +2,16 @@
 //! them.
 
 use super::config::file;
-use super::running::{Proxy, until};
+use super::http2::connect;
+use super::running::{Proxy, until, within};
 use super::upstream::{Upstream, hello};
 use super::wire::{get, metric, metric_is, send};
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Empty;
+use hyper::body::Incoming;
 use std::fs;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::process::Command;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,7 +22,7 @@ pub(crate) async fn raw(to: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();
-    let _ = super::running::within(stream.read_to_end(&mut answer)).await;
+    let _ = within(stream.read_to_end(&mut answer)).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -101,4 +107,43 @@ async fn a_trusted_proxy_is_never_refused() {
         assert!(raw(proxy.address, b"hello\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
     }
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn an_open_connection_of_an_address_that_has_sent_too_many_ends() {
+    let upstream = Upstream::start(async |request: Request<Incoming>| match request.uri().path() {
+        "/waits" => pending().await,
+        _ => hello(request).await,
+    })
+    .await;
+    let limit = ["--bad-request-limit", "2/h"];
+    for (args, ends) in [(&limit[..], true), (&[&limit[..], &["--trust", "127.0.0.0/8"]].concat(), false)] {
+        let proxy = Proxy::start(upstream.address, args);
+        let mut client = connect::<Empty<Bytes>>(proxy.address).await;
+        let request = |path: &str, fields: usize| {
+            let request = Request::get(format!("http://a{path}"));
+            let request = (0..fields).fold(request, |request, _| request.header("x-a", "1"));
+            request.body(Empty::new()).unwrap()
+        };
+        // This request never has a response, and must not keep the connection open.
+        let waits = tokio::spawn(client.send_request(request("/waits", 0)));
+        metric_is(proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
+        let mut ask = async |fields: usize| {
+            let response = within(client.send_request(request("/", fields))).await;
+            response.map(|response| response.status().as_u16())
+        };
+        for (fields, status) in [(101, 431), (0, 200), (101, 431)] {
+            assert_eq!(ask(fields).await.unwrap(), status, "{fields}");
+        }
+        if ends {
+            metric_is(proxy.metrics, "tollgate_open_connections", 0.0).await;
+            assert!(within(waits).await.unwrap().is_err());
+            assert!(ask(0).await.is_err());
+            assert_eq!(raw(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await, "");
+        } else {
+            assert_eq!(ask(101).await.unwrap(), 431);
+            assert_eq!(ask(0).await.unwrap(), 200);
+            waits.abort();
+        }
+    }
 }

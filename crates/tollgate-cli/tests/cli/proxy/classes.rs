@@ -210,3 +210,40 @@ async fn proxies_share_the_classes_of_a_limit() {
     assert_eq!(send(proxies[0].metrics, &reset).await.status, 204);
     assert_eq!((left("").await, left("?class=paid").await), (json!(1), json!(4)));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_that_counts_nothing_has_no_state_to_read_or_reset() {
+    let upstream = Upstream::start(hello).await;
+    let store = Server::start();
+    let url = store.url();
+    let plans = file("class_uncounted.csv", "one,paid\n");
+    let redis = ["--redis", &url, "--redis-deadline", "10s"];
+    for (shared, quota) in [(&[][..], "2/h"), (&redis, "2/h"), (&redis, "2 at once")] {
+        let limit = format!(
+            "tier={quota} class paid unlimited class out blocked by header x-api-key class by key in {plans}"
+        );
+        let proxy = Proxy::start(upstream.address, &[&["--limit", &limit], shared].concat());
+        if !shared.is_empty() {
+            super::shared::reaches_its_store(&proxy).await;
+        }
+        // The key is also used in the default class, whose state must stay.
+        assert_eq!(with_key(&proxy, "two").await.status, 200);
+        let key = "/limits/tier/keys/two";
+        let left = async |query: &str| {
+            get(proxy.metrics, &format!("{key}{query}"), "").await.json()["remaining"].clone()
+        };
+        let before = if quota == "2/h" { json!(1) } else { json!(2) };
+        for (class, says) in [("paid", "unlimited"), ("out", "blocked")] {
+            for method in ["GET", "DELETE"] {
+                let request =
+                    format!("{method} {key}?class={class} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+                let reply = send(proxy.metrics, &request).await;
+                assert_eq!(reply.status, 400, "{shared:?} {quota} {method} {class}: {reply:?}");
+                let detail = format!("The limit counts nothing here: it says `{says}`.");
+                assert_eq!(reply.json()["detail"], *detail, "{shared:?} {quota} {method} {class}");
+            }
+        }
+        assert_eq!((left("").await, left("?class=default").await), (before.clone(), before));
+        store.command(&["FLUSHALL"]);
+    }
+}

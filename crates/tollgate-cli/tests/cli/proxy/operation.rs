@@ -3,8 +3,10 @@
 use super::arguments::refused;
 use super::running::{Proxy, until, within};
 use super::upstream::{Upstream, full, hello};
-use super::wire::{asking, get, metric_is, read_until, scratch};
+use super::wire::{asking, get, metric, metric_is, read_until, scratch};
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Frame;
 use hyper::body::Incoming;
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -145,6 +147,25 @@ async fn metrics_can_be_read_and_hold_nothing_that_clients_chose() {
     // The clients' port must not serve the metrics.
     assert_eq!(get(proxy.address, "/metrics", "").await.status, 429);
     assert_eq!(get(proxy.metrics, "/", "").await.status, 404);
+}
+
+/// A response may last for hours, and a counter that grows at its end shows a rate of zero until
+/// then.
+#[tokio::test]
+async fn the_bytes_of_a_response_are_counted_as_they_pass() {
+    let (upstream, mut handed) = Upstream::handing_over().await;
+    let proxy = Proxy::start(upstream.address, &[]);
+    let mut client = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let sender = within(handed.recv()).await.unwrap();
+    for total in [1_000.0, 2_000.0] {
+        sender.send(Frame::data(Bytes::from(vec![b'x'; 1_000]))).await.unwrap();
+        metric_is(proxy.metrics, "tollgate_response_body_bytes_total", total).await;
+        assert_eq!(metric(proxy.metrics, "tollgate_requests_in_flight").await, 1.0);
+    }
+    drop(sender);
+    read_until(&mut client, "\r\n0\r\n\r\n").await;
+    metric_is(proxy.metrics, "tollgate_requests_in_flight", 0.0).await;
+    assert_eq!(metric(proxy.metrics, "tollgate_response_body_bytes_total").await, 2_000.0);
 }
 
 /// Returns an upstream that responds only when it is notified.

@@ -3,9 +3,11 @@
 
 use super::config::file;
 use super::running::{Proxy, until};
+use super::state::state;
 use super::upstream::{Upstream, hello};
-use super::wire::{asking, get, metric};
+use super::wire::{asking, get, metric, scratch};
 use std::fs;
+use std::process::Command;
 use tollgate_testing::store::server::Server;
 
 /// A running proxy and its settings file, which the test can replace.
@@ -246,6 +248,33 @@ async fn sigusr1_without_an_access_log_does_not_end_the_proxy() {
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
 }
 
+/// The access log is a pipe that nobody reads yet, so the proxy waits for a reader while it starts.
+#[test]
+fn a_signal_during_the_start_is_answered_after_it() {
+    for (signal, answer) in [("HUP", " INFO reloaded"), ("USR1", " INFO the access log is opened again")] {
+        let (state, [pipe, said]) = (state("early_signal"), ["early_pipe", "early_said"].map(scratch));
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut proxy = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9"])
+            .args(["--limit", "a=1/h by ip", "--access-log", &pipe, "--state"])
+            .arg(&state)
+            .stderr(fs::File::create(&said).unwrap())
+            .spawn()
+            .unwrap();
+        until("the state is locked", || state.with_extension("lock").exists());
+        let id = proxy.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success());
+        let _reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        until("the signal is answered", || {
+            let said = fs::read_to_string(&said).unwrap();
+            assert_eq!(proxy.try_wait().unwrap(), None, "{signal}: {said}");
+            said.contains(answer)
+        });
+        proxy.kill().unwrap();
+        proxy.wait().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_log_that_cannot_be_opened_again_changes_nothing() {
     let upstream = Upstream::start(hello).await;
@@ -255,7 +284,7 @@ async fn a_log_that_cannot_be_opened_again_changes_nothing() {
     assert_eq!(it.left("/").await, "r=1");
     fs::remove_file(&log).unwrap();
     fs::create_dir_all(&log).unwrap();
-    fs::write(&it.path, "limit = [\"a=100/h by ip\"]").unwrap();
+    fs::write(&it.path, "limit = [\"a=100/h by ip\", \"b=9/h by ip\"]").unwrap();
     it.proxy.signal("HUP");
     until("it is refused", || it.proxy.said().contains("nothing is reloaded: "));
     // The folder must be removed before any assertion can fail, because the next run creates a file
@@ -263,6 +292,8 @@ async fn a_log_that_cannot_be_opened_again_changes_nothing() {
     fs::remove_dir(&log).unwrap();
     assert!(it.proxy.said().contains("reload_no_log.log' cannot be written"), "{}", it.proxy.said());
     assert_eq!((it.left("/").await.as_str(), it.status("/").await), ("r=0", 429));
+    let metrics = get(it.proxy.metrics, "/metrics", "").await.body;
+    assert!(metrics.contains("limit=\"a\"") && !metrics.contains("limit=\"b\""), "{metrics}");
 }
 
 #[tokio::test]
@@ -274,6 +305,29 @@ async fn requests_in_progress_are_not_disturbed() {
     it.reload("limit = [\"b=5/h by ip\"]");
     go.notify_one();
     super::wire::read_until(&mut client, "at last").await;
+}
+
+/// The refused request waits for the store while the limits are reloaded.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_in_progress_keeps_the_fields_of_its_refusal() {
+    let upstream = Upstream::start(hello).await;
+    let store = Server::start();
+    let url = store.url();
+    let args = ["--redis", url.as_str(), "--redis-deadline", "50s"];
+    let settings =
+        |version: &str| format!("limit = [\"a=1/1000d by ip\"]\nrefusal-field = [\"X-Version: {version}\"]");
+    let mut it = Reloading::start(&upstream, "reload_refused.toml", &settings("old"), &args);
+    super::shared::reaches_its_store(&it.proxy).await;
+    assert_eq!(it.status("/").await, 200);
+    store.stop();
+    let address = it.proxy.address;
+    let refused = tokio::spawn(async move { get(address, "/", "").await });
+    super::wire::metric_is(it.proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
+    it.reload(&settings("new"));
+    store.resume();
+    let refused = refused.await.unwrap();
+    assert_eq!((refused.status, refused.field("x-version")), (429, Some("old")), "{refused:?}");
+    assert_eq!(get(address, "/", "").await.field("x-version"), Some("new"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

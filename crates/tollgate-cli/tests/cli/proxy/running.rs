@@ -86,6 +86,10 @@ impl Proxy {
         assert!(sent.success());
     }
 
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Waits until the proxy has ended.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let mut status = None;

@@ -2,7 +2,7 @@
 
 use super::running::{Proxy, until};
 use super::upstream::{Upstream, as_asked, hello};
-use super::wire::{get, grpc, metric, metric_is};
+use super::wire::{asking, get, grpc, metric, metric_is};
 use serde_json::json;
 use std::time::Duration;
 use tollgate_testing::store::server::Server;
@@ -214,4 +214,27 @@ async fn a_store_that_refuses_is_lost_until_it_is_cured() {
         metric_is(proxy.metrics, "tollgate_store_up{limit=\"per-ip\"}", 1.0).await;
         assert_eq!(get(proxy.metrics, "/ready", "").await.status, 200, "{cure:?}");
     }
+}
+
+/// The store does not answer until the remaining requests have been cut off.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_cuts_off_requests_reports_its_counts() {
+    let (upstream, _go) = super::operation::on_command().await;
+    let store = Server::start();
+    let unsynced = ["--redis-max-unsynced", "4", "--algorithm", "fixed-window"];
+    let ending = [&unsynced[..], &["--shutdown-timeout", "100ms"]].concat();
+    let mut one = sharing(&upstream, &store, &ending);
+    reaches_its_store(&one).await;
+    store.stop();
+    let _client = asking(one.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    metric_is(one.metrics, "tollgate_requests_in_flight", 1.0).await;
+    until("the request is admitted", || upstream.requests() == 1);
+    one.signal("TERM");
+    until("the request is cut off", || one.said().contains("1 requests were cut off"));
+    // The proxy waits for the store, for at most the deadline.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(one.is_running());
+    store.resume();
+    assert_eq!(one.ended().code(), Some(0), "{}", one.said());
+    assert_ne!(store.keys_with_ttl(), []);
 }

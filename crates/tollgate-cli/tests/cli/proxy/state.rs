@@ -154,6 +154,29 @@ async fn a_file_in_use_and_a_folder_are_refused() {
     assert_eq!(names, ["counts", "counts.lock"]);
 }
 
+/// A write would replace a symbolic link, and a lock file that cannot be opened locks nothing.
+#[test]
+fn a_check_refuses_what_the_start_refuses() {
+    let state = state("state_refused");
+    let path = state.to_str().unwrap();
+    let folder = state.parent().unwrap();
+    let args = ["--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9", "--state", path];
+    let refuse = |part: &str| {
+        for check in [&["--check", &file("state_refused.toml", "")][..], &[]] {
+            let said = refused(&[check, &args].concat());
+            assert!(said.contains(part), "{check:?}: {said}");
+        }
+    };
+    for target in ["none", "good"] {
+        fs::write(folder.join("good"), "").unwrap();
+        std::os::unix::fs::symlink(folder.join(target), &state).unwrap();
+        refuse("is a symbolic link: expected the name of a file");
+        fs::remove_file(&state).unwrap();
+    }
+    fs::create_dir(folder.join("counts.lock")).unwrap();
+    refuse(&format!("--state: {path}.lock: Is a directory"));
+}
+
 #[tokio::test]
 async fn a_file_that_cannot_be_written_is_one_line_and_a_count() {
     let (upstream, state) = (Upstream::start(hello).await, state("state_unwritable"));
