@@ -36,7 +36,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
-use tollgate::StateFile;
+use tollgate::{LoadError, StateFile};
 use tollgate_http::RateLimitLayer;
 use tollgate_http::program::{self, printable};
 use tollgate_http::settings::SavedLimits;
@@ -90,7 +90,8 @@ impl CountsFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the path is not that of a file.
+    /// Returns an error if the path is not that of a file, or if the file cannot be read. The counts
+    /// in such a file may be good.
     pub(crate) fn open(filter: &str, path: PathBuf, is_serving: bool) -> Result<(Self, SavedLimits), String> {
         let shown = shown(&path);
         // Only a regular file may be replaced or moved aside.
@@ -117,16 +118,21 @@ impl CountsFile {
         }
         let saved = match File::open(&file.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(SavedLimits::default()),
-            Err(error) => Err(error.to_string()),
-            Ok(from) => SavedLimits::read(from).map_err(|error| error.to_string()),
+            from => from.map_err(LoadError::Read).and_then(SavedLimits::read),
         };
-        let saved = saved.unwrap_or_else(|why| {
-            let why = printable(why.as_bytes());
-            file.log(WARN, format_args!("state `{shown}`: {why}; all limits begin without counts"));
-            file.is_unusable = true;
-            SavedLimits::default()
-        });
-        Ok((file, saved))
+        match saved {
+            Ok(saved) => Ok((file, saved)),
+            Err(LoadError::Read(error)) => {
+                let why = printable(error.to_string().as_bytes());
+                Err(format!("state `{shown}` cannot be read: {why}; let Envoy's user read it, or remove it"))
+            }
+            Err(error) => {
+                let why = printable(error.to_string().as_bytes());
+                file.log(WARN, format_args!("state `{shown}`: {why}; all limits begin without counts"));
+                file.is_unusable = true;
+                Ok((file, SavedLimits::default()))
+            }
+        }
     }
 
     /// Locks the file for this process.

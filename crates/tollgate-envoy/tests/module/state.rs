@@ -362,6 +362,18 @@ fn an_unusable_file_is_moved_aside() {
     assert!(aside.contains("is moved aside to `") && aside.ends_with("edge.state.unusable`"), "{aside}");
 }
 
+/// The counts in the file may be good. A name that is too long is an error for root as well.
+#[test]
+fn a_file_that_cannot_be_read_is_refused() {
+    let files = Files::new();
+    let path = files.folder.path().join("s".repeat(300));
+    let refused = Module::load("unread", &with_state(LIMIT, &path)).err().unwrap_or_default();
+    assert!(
+        refused.contains("cannot be read: ") && refused.contains("let Envoy's user read it"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn an_unusable_file_of_another_process_stays_until_that_process_has_ended() {
     for (filter, vanishes) in [("downgraded", false), ("vanished", true)] {
