@@ -118,27 +118,29 @@ fn equal_threads_get_equal_shares_of_the_tokens() {
     assert!(first * 10 <= second * 11 && second * 10 <= first * 11, "{first} and {second} tokens");
 }
 
-/// A call that has admitted tokens, or has reset the limiter, between two readings of the clock.
+/// What a call has done between two readings of the clock.
 #[derive(Clone, Copy)]
 struct Call {
     begin: u64,
     end: u64,
-    tokens: u64,
-    is_reset: bool,
+    admitted: u64,
+    /// The tokens that the call has made available, at most: a refund, or a burst for a reset.
+    returned: u64,
 }
 
-/// Checks that no interval contains calls that have admitted more than one bucket admits. Each reset
-/// that may be in the interval makes one more burst available.
+/// Checks that in no interval more tokens were admitted, less those that were returned, than one
+/// bucket admits.
 fn judge(mut calls: Vec<Call>) {
     calls.sort_by_key(|call| call.end);
-    let resets: Vec<Call> = calls.iter().copied().filter(|call| call.is_reset).collect();
+    let returns: Vec<Call> = calls.iter().copied().filter(|call| call.returned > 0).collect();
     for start in calls.iter().map(|call| call.begin) {
-        let mut admitted = 0;
-        for &Call { end, tokens, .. } in calls.iter().filter(|call| call.begin >= start) {
-            admitted += tokens;
-            let resets = resets.iter().filter(|reset| reset.end >= start && reset.begin <= end).count();
-            let most = BURST * (1 + resets as u64) + end - start;
-            assert!(admitted <= most, "{admitted} of {most} tokens from {start} to {end}, {resets} resets");
+        let mut sum = 0;
+        for &Call { end, admitted, .. } in calls.iter().filter(|call| call.begin >= start) {
+            sum += admitted;
+            let overlapping = returns.iter().filter(|call| call.end >= start && call.begin <= end);
+            let returned = overlapping.map(|call| call.returned).sum::<u64>();
+            let most = BURST + end - start + returned;
+            assert!(sum <= most, "{sum} of {most} tokens from {start} to {end}, {returned} returned");
         }
     }
 }
@@ -165,32 +167,37 @@ fn leases_at_random_schedules_and_times_admit_in_any_interval_what_one_bucket_ad
                     clock.advance(Duration::from_nanos(passed));
                     let cost = [1, 1, 1, 2, 5, 60, 400][thread_rng().gen_range(0..7)];
                     let begin = clock.now().as_nanos();
-                    let (mut tokens, mut is_reset) = (0, false);
+                    let (mut admitted, mut returned) = (0, 0);
                     match thread_rng().gen_range(0..16) {
                         0 if resets => {
                             limiter.reset();
-                            is_reset = true;
+                            returned = BURST;
                         }
-                        1 => tokens = limiter.force(cost),
-                        2 => tokens = tollgate::Chargeable::check_n(&limiter.at(clock.now()), cost).charged(),
+                        1 => admitted = limiter.force(cost),
+                        2 => {
+                            let view = limiter.at(clock.now());
+                            admitted = tollgate::Chargeable::check_n(&view, cost).charged();
+                        }
                         3 => _ = limiter.peek_n(cost),
                         4 => limiter.save(Vec::new()).unwrap(),
                         5 => _ = limiter.is_idle(),
                         6 if refunds => {
-                            let held = limiter.reserve(cost).ok();
-                            tokens = held.map_or(0, |held| held.commit(cost / 2).charged);
+                            if let Ok(held) = limiter.reserve(cost) {
+                                (admitted, returned) = (cost, cost - cost / 2);
+                                held.commit(cost / 2);
+                            }
                         }
                         _ => {
                             let charge = limiter.check_n(cost);
-                            tokens = charge.charged();
+                            admitted = charge.charged();
                             LEASED.fetch_max(limiter.leased(), Relaxed);
                             if refunds && thread_rng().gen_range(0..4) == 0 {
                                 limiter.refund(&charge);
-                                tokens = 0;
+                                returned = admitted;
                             }
                         }
                     }
-                    calls.push(Call { begin, end: clock.now().as_nanos(), tokens, is_reset });
+                    calls.push(Call { begin, end: clock.now().as_nanos(), admitted, returned });
                 }
                 calls
             })
@@ -199,7 +206,7 @@ fn leases_at_random_schedules_and_times_admit_in_any_interval_what_one_bucket_ad
         let mut calls: Vec<Call> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
         clock.advance(Duration::from_nanos([0, 40, 2 * BURST][thread_rng().gen_range(0..3)]));
         let now = clock.now().as_nanos();
-        calls.push(Call { begin: now, end: now, tokens: drain(&limiter), is_reset: false });
+        calls.push(Call { begin: now, end: now, admitted: drain(&limiter), returned: 0 });
         judge(calls);
         clock.advance(Duration::from_nanos(2 * BURST));
         let drained = drain(&limiter);
