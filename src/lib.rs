@@ -94,8 +94,8 @@
 //! | `sweep`, `clear` | lock-free; `clear` visits the whole table | perhaps the next part of the table |
 //!
 //! ¹ A [sliding log](Algorithm::SlidingLog) allocates its next part once every 8 to 16,384
-//! admissions; its denials and peeks are lock-free. With [`Builder::core_leases`], a denial and
-//! `is_idle` are lock-free, because they return leases.
+//! admissions; its denials and peeks are lock-free. With [`Builder::core_leases`], a denial, a
+//! `peek` that would be denied, and `is_idle` are lock-free, because they return leases.
 //!
 //! ² With a sliding log, `reset` allocates, and so does the first refund in each part of the log.
 //!

@@ -130,7 +130,7 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
         // ORDERING: for a frozen word, this is the release side of *closed* (see `table`): the
         // freezing thread has seen the next array linked. For a reset word, it is the release side
         // of *reset*, because the reset is counted before, and for a charge, of *counted* (see
-        // `limiter`). For a lease, it is the release side of *claimed* (see `state/leases.rs`).
+        // `limiter`). For a lease, it is that of *claimed* and *contended* (see `state/leases.rs`).
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },
             Err(found) => from = found,

@@ -138,7 +138,7 @@ mod shim {
 
     // The switches are plain std atomics for two reasons. They belong to the test harness, not to
     // the model, and loom runs all threads of a model on one system thread.
-    static SWITCHES: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+    static SWITCHES: [AtomicBool; 4] = [const { AtomicBool::new(false) }; 4];
 
     /// A setting of the shim.
     #[derive(Clone, Copy, Debug)]
@@ -149,6 +149,8 @@ mod shim {
         StopAtVacant,
         /// Makes the next `compare_exchange_weak` fail even though it finds the expected value.
         FailWeakOnce,
+        /// Lets checks follow the hints of leases. A model that turns this on explores the hints.
+        LeaseHints,
     }
 
     impl ModelSwitch {

@@ -136,7 +136,7 @@ mod instruction {
 
     /// Reads the time stamp counter. The processor may read the counter a few nanoseconds before
     /// the preceding instructions have completed. In that case, the reading is late by the same
-    /// amount.
+    /// amount. `Builder::core_leases` states what this means for leases between cores.
     #[inline(always)]
     pub(super) fn count() -> u64 {
         // SAFETY: the instruction only reads a register. Linux allows every program to use it,
@@ -173,6 +173,7 @@ mod instruction {
 
     /// Reads the virtual counter. The processor may read the counter a few nanoseconds before the
     /// preceding instructions have completed. In that case, the reading is late by the same amount.
+    /// `Builder::core_leases` states what this means for leases between cores.
     #[inline(always)]
     pub(super) fn count() -> u64 {
         let count: u64;

@@ -54,6 +54,7 @@
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | reset | `rule::try_update` of a word that is reset | `State::refund` | that the number was raised | `refund_races_reset_and_gives_back_nothing_that_is_void` |
+//! | reset | `rule::try_update` of a word that is reset | `SingleLimiter::refund_at`, with leases | that the number was raised | `refund_races_reset_beside_leases_and_gives_back_nothing_that_is_void` |
 //! | counted | `rule::try_update` and `rule::swap` of a charge | any reset | that the charge has read its number | none: the edge keeps a load of one thread before the store of that thread, and loom never delays a load |
 //!
 //! A log relies on the *link* edge instead: a thread that sees the restarted log also sees

@@ -277,12 +277,13 @@ impl SingleLimiter {
 
     /// Takes a lease, or charges the state, which may have another rule than the first.
     #[inline(never)]
-    fn check_leases(&self, leases: &Leases, now: Tick, cost: u64, spends: bool) -> SlowDecision {
+    fn check_leases(&self, leases: &Leases, now: Tick, cost: u64, may_lease: bool) -> SlowDecision {
         let stamp = self.resets.stamp();
         let charge = |bucket: Leased, state: State<'_>| {
             let lease = || leases.lease(bucket, state.word, now, cost);
-            let leased = spends.then(lease).flatten();
-            leased.or_else(|| Some(leases.charge(bucket, state.word, now, cost)?.stamped(state.stamp)))
+            let charge = || leases.charge(bucket, state.word, now, cost, may_lease);
+            let leased = may_lease.then(lease).flatten();
+            leased.or_else(|| Some(charge()?.stamped(state.stamp)))
         };
         self.visit_bucket(leases, charge).stamped(stamp).into()
     }
@@ -450,7 +451,7 @@ impl SingleLimiter {
             }
             (Some((_, leases)), _) => {
                 _ = self.change(leases, |bucket, state, word| {
-                    // ORDERING: acquire side of *reset*, as in `State::refund`.
+                    // ORDERING: acquire side of *reset*, as in `State::refund`, and of *contended*.
                     let _ = state.word.load(Acquire);
                     let is_reduced = Leased::is_leased(word) || leases.hint() != Hint::NotContended;
                     let charge = if is_reduced { bucket.without_reserve(charge) } else { *charge };

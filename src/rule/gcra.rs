@@ -364,7 +364,7 @@ impl Rule for Gcra {
         if word.is_fresh() || tokens == 0 {
             return word;
         }
-        // A stale `now` must not revive the charge. At the time of the last charge, the bucket
+        // A stale `now` must not revive the whole charge. At the time of the last charge, the bucket
         // contained enough for the charge, or went into debt by no more than `debt`. Therefore the
         // key's time is at least the following:
         let seen = word.value().saturating_sub(self.capacity + self.debt);

@@ -20,7 +20,8 @@ const MOST: u64 = 1_024;
 const LEASED: u64 = (3 << 61) + 2;
 /// The times of leased words are below this one, which is 18 to 36 years after the origin. Beyond
 /// it, a bucket grants no leases, and a request to a leased bucket is denied until the leases have
-/// been returned.
+/// been returned. No bucket that takes longer to refill grants leases, because the wait of such a
+/// denial would be negative.
 const TIMES: u64 = 1 << 60;
 
 /// A bucket with `lines` lines for leases, each of at most `size` tokens.
@@ -88,10 +89,12 @@ pub(crate) struct Leased {
 }
 
 impl Leased {
-    /// Returns the bucket with this many lines. If its burst is too small, it grants no leases.
+    /// Returns the bucket with this many lines. If its burst is too small, or takes too long to
+    /// refill, it grants no leases.
     pub(crate) fn new(bucket: Gcra, lines: u64) -> Self {
         let size = (bucket.burst() / SHARE / lines).min(MOST);
-        Self { bucket, lines, size: if size < LEAST { 0 } else { size } }
+        let is_possible = size >= LEAST && bucket.grain().of_tokens(bucket.burst()) <= TIMES;
+        Self { bucket, lines, size: if is_possible { size } else { 0 } }
     }
 
     /// Returns whether the bucket can grant leases.
@@ -223,19 +226,24 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    /// Leases of a bucket with a burst of 256 and two lines, one grain for each token.
+    /// Leases of a bucket with a burst of 256 and two lines.
     struct History {
+        quota: Quota,
         bucket: Leased,
         word: Word,
         lines: [u64; 2],
         now: u64,
-        /// The content of a leaky bucket that is filled by every spent token.
+        /// The content of a leaky bucket that is filled by every spent token. A token is as many
+        /// units as the period has nanoseconds.
         meter: u64,
+        /// The most that the meter may contain.
+        most: u64,
     }
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        Pass(u64),
+        /// Passes the time in which this many tokens refill, and some nanoseconds.
+        Pass(u64, u64),
         Charge(u64),
         Lease(usize),
         Spend(usize, u64),
@@ -244,26 +252,39 @@ mod tests {
     }
 
     const BURST: u64 = 256;
+    /// Tokens per nanoseconds: a token of one grain, of 1,000 grains, and of 7 grains that are
+    /// shorter than a nanosecond.
+    const RATES: [(u64, u64); 3] = [(1, 1), (1, 1_000), (3, 20)];
 
     impl History {
-        fn new() -> Self {
-            let quota = Quota::new(1, Duration::from_nanos(1)).burst(BURST);
-            let bucket = Leased::new(Gcra::token_bucket(quota).unwrap(), 2);
-            let word = AnyRule::Gcra(bucket.bucket).idle();
-            Self { bucket, word, lines: [0; 2], now: 1_000, meter: 0 }
+        fn new((tokens, nanos): (u64, u64), debt: u64) -> Self {
+            let quota = Quota::new(tokens, Duration::from_nanos(nanos)).burst(BURST);
+            let gcra = Gcra::token_bucket(quota).unwrap().max_debt(debt).unwrap();
+            let bucket = Leased::new(gcra, 2);
+            let word = AnyRule::Gcra(gcra).idle();
+            // If a grain is not a nanosecond, a bucket may be two grains early.
+            let early =
+                if nanos.is_multiple_of(tokens) { 0 } else { 2 * nanos / gcra.grain().of_tokens(1) + 1 };
+            let most = (BURST + debt) * nanos + early;
+            Self { quota, bucket, word, lines: [0; 2], now: 1_000, meter: 0, most }
+        }
+
+        fn period(&self) -> u64 {
+            u64::try_from(self.quota.period().as_nanos()).unwrap()
         }
 
         fn spent(&mut self, tokens: u64) {
-            self.meter += tokens;
-            assert!(self.meter <= BURST, "{} of {BURST} tokens are spent", self.meter);
+            self.meter += tokens * self.period();
+            assert!(self.meter <= self.most, "{} of {} are spent, {:?}", self.meter, self.most, self.quota);
         }
 
         fn take(&mut self, step: Step) {
             let now = Tick::from_nanos(self.now);
             match step {
-                Step::Pass(nanos) => {
+                Step::Pass(tokens, nanos) => {
+                    let nanos = tokens * self.period() / self.quota.tokens() + nanos;
                     self.now += nanos;
-                    self.meter = self.meter.saturating_sub(nanos);
+                    self.meter = self.meter.saturating_sub(nanos * self.quota.tokens());
                 }
                 Step::Charge(cost) => {
                     if let Some(to) = self.bucket.charged(self.word, now, cost) {
@@ -303,7 +324,8 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            prop_oneof![0..20_u64, 0..600_u64].prop_map(Step::Pass),
+            (prop_oneof![0..20_u64, 0..600_u64], 0..3_u64)
+                .prop_map(|(tokens, nanos)| Step::Pass(tokens, nanos)),
             prop_oneof![Just(1), 0..300_u64].prop_map(Step::Charge),
             (0..2_usize).prop_map(Step::Lease),
             (0..2_usize).prop_map(Step::Lease),
@@ -317,22 +339,28 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
+        /// Forced charges may take the bucket into debt.
         #[test]
-        fn leases_admit_in_any_interval_what_one_bucket_admits(steps in prop::collection::vec(step(), 1..80)) {
-            let mut history = History::new();
-            steps.into_iter().for_each(|step| history.take(step));
+        fn leases_admit_in_any_interval_what_one_bucket_admits(
+            steps in prop::collection::vec(step(), 1..80),
+            debt in prop_oneof![Just(0), 0..300_u64],
+        ) {
+            for rate in RATES {
+                let mut history = History::new(rate, debt);
+                steps.iter().for_each(|&step| history.take(step));
+            }
         }
     }
 
     /// Tokens are taken, the bucket refills, and the tokens are returned or spent at the end.
     #[test]
     fn a_bucket_refills_past_a_lease_and_still_counts_it() {
-        for spends in [true, false] {
-            let mut history = History::new();
+        for (rate, spends) in RATES.into_iter().flat_map(|rate| [(rate, true), (rate, false)]) {
+            let mut history = History::new(rate, 0);
             history.take(Step::Lease(0));
             history.take(Step::Lease(1));
             assert_eq!(history.lines, [8, 8]);
-            history.take(Step::Pass(10_000));
+            history.take(Step::Pass(10_000, 0));
             if spends {
                 history.take(Step::Spend(0, 8));
                 history.take(Step::Spend(1, 8));
@@ -341,7 +369,25 @@ mod tests {
             history.take(Step::Charge(BURST - 16));
             history.take(Step::Charge(1));
             let expected = if spends { BURST } else { BURST - 15 };
-            assert_eq!(history.meter, expected.min(BURST));
+            assert_eq!(history.meter, expected.min(BURST) * history.period());
+        }
+    }
+
+    /// A thread that finds another thread returning leases tells when to retry.
+    #[test]
+    fn a_leased_bucket_denies_with_a_wait_or_grants_no_leases() {
+        let most = TIMES / 1_000_000_000;
+        for (burst, grants) in [(2 * most - 1, false), (most + 1, false), (most, true), (1_000_000, true)] {
+            let bucket = Leased::new(Gcra::token_bucket(Quota::per_second(1).burst(burst)).unwrap(), 2);
+            for now in [1, TIMES / 2].map(Tick::from_nanos) {
+                let leased = bucket.leased(Word::of(1), now, 8);
+                let costs = [1, burst - 3_000, burst - 1_000, burst];
+                for (cost, (word, _)) in costs.into_iter().filter_map(|cost| Some((cost, leased?))) {
+                    let to = bucket.charged(word, now, cost);
+                    assert!(bucket.answer(word, to, now, cost).retry_after().is_some());
+                }
+                assert_eq!(leased.is_some(), grants, "{burst}");
+            }
         }
     }
 

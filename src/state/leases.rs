@@ -40,6 +40,11 @@
 //! 4. Every spent token was spent before its line was closed or emptied, and therefore before the
 //!    time that a return or a change of quota reads.
 //!
+//! A processor may read its counter a few nanoseconds before it has completed the exchange that
+//! precedes the reading (see `clock/counter.rs`). Invariants 2 and 4 then fail for these
+//! nanoseconds, with the same effect as clocks that differ as much: what refills in them may be
+//! admitted in addition.
+//!
 //! `Leased` derives the bound from these invariants. A token counts at the time at which it is
 //! spent.
 //!
@@ -47,14 +52,19 @@
 //!
 //! If a thread stops between the charge of the word and the filling of its line, or if its line
 //! is closed in between, the tokens of the lease remain charged and are never spent. They refill
-//! like all charged tokens. A change of quota drops the tokens that are out. `lost` counts both,
-//! except for the tokens of threads that never run again.
+//! like all charged tokens. A change of quota drops the tokens that are out. So does a thread that
+//! returns or voids leases under an earlier quota, and was stopped in the meantime. `lost` counts
+//! all of these, except for the tokens of threads that never run again.
+//!
+//! `lost` does not count void refunds: a refund has no effect if its lease was replaced, or while
+//! its line is claimed or closed.
 //!
 //! A thread that continues after its line was closed may still set the figures of its lost lease.
 //! Decisions that spend the next lease of the line may then report some of these figures.
 //!
-//! If the thread that returns leases stops for good, no leases are granted or returned any more.
-//! Checks continue at the word, with a burst that is smaller by the reserve.
+//! If the thread that returns leases stops for good, no leases are returned any more, and the lines
+//! that it has closed get none. Checks continue at the word, with a burst that is smaller by the
+//! reserve, and the limiter is never idle.
 //!
 //! # Progress
 //!
@@ -70,7 +80,8 @@
 //! | leased | `Leases::lease` fills a line | `CoreLine::change` closes it | the charge of the word, so that no token is lost because the word seems to be home | `lease_follows_return_and_the_next_return_finds_it` |
 //! | opened | `Leases::bring_home` ends | `Leases::bring_home` begins | that the earlier return has opened the lines, so that none of them seems to be closed still | `lease_follows_return_and_the_next_return_finds_it` |
 //! | claimed | `rule::try_update` of a lease | `Leases::void` | that the line was claimed, so that it does not seem to be closed | `change_of_quota_follows_return_and_voids_the_next_lease` |
-//! | vacated | `CoreLine::vacate` | `CoreLine::change` claims a line | that the word was made home or frozen before, so that no later charge of the word precedes that | none: the edge keeps an exchange of one thread before a later one, and loom runs the accesses of a thread in their order |
+//! | contended | `rule::try_update` of a lease | `SingleLimiter::refund_at` | that the limiter grants leases, so that a refund subtracts the reserve from its charge | none: models begin with the hint that leases are granted |
+//! | vacated | `CoreLine::vacate` | `CoreLine::change` claims a line, at the site of *leased* | that the word was made home or frozen before, so that no later charge of the word precedes that | none: the edge keeps an exchange of one thread before a later one, and loom runs the accesses of a thread in their order |
 //! | figures | `CoreLine::set` | `CoreLine::figures` | that the line was claimed for another lease, so that the exchange of a spending fails | none: the edge keeps a load of one thread before a later exchange, and loom runs the accesses of a thread in their order |
 
 mod line_word;
@@ -162,8 +173,9 @@ impl CoreLine {
     }
 }
 
-/// What is known of a limiter's leases. It may be wrong for a while, which costs time only, because
-/// the words decide.
+/// What is known of a limiter's leases. It may be wrong for a while. For a check, this costs time
+/// only, because the words decide. A peek may report tokens that the first lease then takes. A
+/// refund must not be wrong about the first lease: see *contended*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
     /// No two threads have charged the word at the same time, so no leases are granted.
@@ -204,7 +216,8 @@ impl Leases {
             lines: (0..lines).map(|_| CoreLine::new(first)).collect(),
             is_own: clock.is_real() || cfg!(any(test, tollgate_loom)),
             clock,
-            hint: Atomic::new(Hint::NotContended as u32),
+            // A model that explores hints begins where leases are granted.
+            hint: Atomic::new(if cfg!(tollgate_loom) { Hint::Home } else { Hint::NotContended } as u32),
             returns: Returns { is_running: Atomic::new(0), lost: Counter::new() },
         }
     }
@@ -230,11 +243,20 @@ impl Leases {
         self.returns.lost.get()
     }
 
-    /// Returns what is known of the leases. In a model, it is always that tokens may be out,
-    /// because a model does not spend executions on hints.
+    /// Returns whether checks follow hints. In most models they do not, because a model does not
+    /// spend executions on hints.
+    #[inline(always)]
+    fn has_hints() -> bool {
+        #[cfg(tollgate_loom)]
+        return crate::sync::ModelSwitch::LeaseHints.is_on();
+        #[cfg(not(tollgate_loom))]
+        true
+    }
+
+    /// Returns what is known of the leases. Without hints, it is always that tokens may be out.
     #[inline]
     pub(crate) fn hint(&self) -> Hint {
-        if cfg!(tollgate_loom) {
+        if !Self::has_hints() {
             return Hint::Leased;
         }
         // ORDERING: relaxed; a hint.
@@ -247,7 +269,7 @@ impl Leases {
 
     /// Replaces a hint. Without a clock of the limiter's own, there are no leases.
     pub(crate) fn note(&self, from: Hint, to: Hint) {
-        if !cfg!(tollgate_loom) && self.is_own && self.hint() == from {
+        if Self::has_hints() && self.is_own && self.hint() == from {
             // ORDERING: relaxed; a hint.
             self.hint.store(to as u32, Relaxed);
         }
@@ -343,7 +365,8 @@ impl Leases {
         let home = |word: Word| bucket.home(word, self.clock.now(), tokens);
         let Updated { from, is_new, .. } = try_update(word, home);
         if !is_new {
-            // The translation of a frozen word has counted the tokens as spent.
+            // A change of quota has frozen the word. Its translation counts the leases of this word
+            // as spent, and the leases of a later word remain charged there.
             debug_assert!(tokens == 0 || from.is_frozen(), "tokens are out while the word is home");
             self.returns.lost.add(tokens);
         }
@@ -354,7 +377,8 @@ impl Leases {
     }
 
     /// Empties all lines, so that no token of an earlier lease of `word` is spent or refunded any
-    /// more. Returns the time, which is not before any spending.
+    /// more. Returns the time, which is not before any spending. If a later word has replaced
+    /// `word`, its leases are emptied as well, and their tokens remain charged there.
     #[cold]
     pub(crate) fn void(&self, word: &Atomic<Word>) -> Tick {
         // ORDERING: acquire side of *claimed*.
@@ -412,13 +436,14 @@ impl Leases {
     }
 
     /// Charges the word, or denies the request after all leases were returned. Returns `None` if
-    /// the word is frozen.
+    /// the word is frozen. `is_by_clock` tells whether the limiter's own clock was read for `now`.
     pub(crate) fn charge(
         &self,
         bucket: Leased,
         word: &Atomic<Word>,
         now: Tick,
         cost: u64,
+        is_by_clock: bool,
     ) -> Option<Decision> {
         let first = Cell::new(None);
         let Updated { from, to, is_new } = try_update(word, |word| {
@@ -435,6 +460,9 @@ impl Leases {
         }
         if answer.outcome() == Outcome::Denied && Leased::is_leased(from) {
             self.bring_home(bucket, word);
+            // The return has counted the reserve as missing at a later time than `now`, at which
+            // more than the reserve would seem to be missing.
+            let now = if is_by_clock { self.clock.now() } else { now };
             return self.charge_home(bucket, word, now, cost);
         }
         Some(answer)

@@ -944,3 +944,22 @@ mod failures_of_other_limiters {
         }
     }
 }
+
+/// The early charge has refilled, and the missing tokens are those of the late charge. A refund with
+/// a time that is `back` nanoseconds old finds the early charge still held.
+#[test]
+fn a_refund_at_a_stale_time_takes_at_most_what_has_refilled_since() {
+    let bucket = AnyRule::new(
+        Algorithm::TokenBucket,
+        Quota::new(1, Duration::from_nanos(1)).burst(512),
+        Duration::ZERO,
+    )
+    .unwrap();
+    let (early, now) = (Tick::from_nanos(1_000), Tick::from_nanos(1_600));
+    for (back, taken) in [(0, 0), (200, 0), (250, 50), (600, 60)] {
+        let (word, charge) = bucket.decide(Word::FRESH, early, 400);
+        let (word, _) = bucket.decide(word, now, 60);
+        let word = bucket.refund(word, Tick::from_nanos(1_600 - back), &charge, 400);
+        assert_eq!(bucket.peek(word, now, 0).remaining(), 512 - 60 + taken, "{back}");
+    }
+}

@@ -65,6 +65,7 @@ pub fn explore_any(
     ModelSwitch::Touch.set(atomics == Atomics::Touched);
     ModelSwitch::StopAtVacant.set(atomics == Atomics::Plain);
     ModelSwitch::FailWeakOnce.set(false);
+    ModelSwitch::LeaseHints.set(false);
     let mut builder = loom::model::Builder::new();
     // These are set here instead of by the environment, because they cut the search short and then
     // report success.

@@ -202,23 +202,27 @@ impl Builder<SingleLimiter> {
     ///   denial may report a retry time that is too early.
     /// - The [`at`](crate::Decision::at) of a decision that spends a lease is the time at which the
     ///   lease was taken, and [`remaining`](crate::Decision::remaining) is the rest of the lease.
-    ///   Other decisions count the tokens that may be out as missing, except for a check that finds
-    ///   no lease: the next lease may make up to a sixteenth of the burst unavailable.
-    /// - A refund has no effect if the lease of the charge has been returned, or if another lease
-    ///   has followed it on the same core. Other refunds may return fewer tokens than without
-    ///   leases, by at most a sixteenth of the burst.
+    ///   Other decisions count the tokens that may be out as missing, with two exceptions: a check
+    ///   that finds no lease, and every decision before the limiter grants leases. After these, the
+    ///   next lease may make up to a sixteenth of the burst unavailable.
+    /// - A refund has no effect if the lease of the charge has been returned, if another lease has
+    ///   followed it on the same core, or while a thread tries to take the next one. Other refunds
+    ///   may return fewer tokens than without leases, by at most a sixteenth of the burst.
     /// - A change of the quota counts the tokens that are out as spent, and so does a save.
     ///
     /// Only a check at the present time, by a clock that nobody moves, spends a lease. With a
-    /// [`ManualClock`](crate::ManualClock), the limiter grants none. Peeks, forced charges,
-    /// reservations, [`check_all`](crate::check_all), all other calls of
-    /// [`Chargeable`](crate::Chargeable), and the views of [`at`](SingleLimiter::at) use the state
-    /// that all cores share. So does a check that costs more tokens than a lease may have, which is
-    /// the core's share of a sixteenth of the burst, and at most 1,024.
+    /// [`ManualClock`](crate::ManualClock), the limiter grants none, and neither does a bucket that
+    /// takes longer than 18 years to refill. Peeks, forced charges, reservations,
+    /// [`check_all`](crate::check_all), all other calls of [`Chargeable`](crate::Chargeable), and
+    /// the views of [`at`](SingleLimiter::at) use the state that all cores share. So does a check
+    /// that costs more tokens than a lease may have, which is the core's share of a sixteenth of
+    /// the burst, and at most 1,024. Where `Chargeable` is imported, `limiter.check()` is a call of
+    /// that trait if `limiter` is an `Arc`. Write `SingleLimiter::check(&limiter)` to spend leases.
     ///
     /// The bound holds by one clock. If the clocks of two threads differ (see
     /// [`Clock`](crate::Clock#platforms)), the limiter may admit in addition what refills in this
-    /// difference.
+    /// difference. The same applies to the few nanoseconds by which a processor may read its
+    /// counter before it has completed the previous step of a lease or of a return.
     ///
     /// [`leased`](SingleLimiter::leased) returns how many tokens are out.
     ///

@@ -621,12 +621,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// the decision charged nothing, the refund has no effect. The caller must refund each charge
     /// at most once, and under the same key.
     ///
-    /// A late refund takes no tokens from other requests, with one exception. In a bucket, refunds
+    /// A late refund takes no tokens from other requests, with two exceptions. In a bucket, refunds
     /// are exact if they are made in the reverse order of their charges. If earlier charges are
     /// refunded while a later charge is held, the tokens of the later charge refill sooner than the
     /// bucket can tell. The refund of the later charge may then take tokens from other requests. It
     /// takes at most as many tokens as the earlier charges have returned (through refunds, through
-    /// settled reservations, or through a [`check_all`] in which a limit refused).
+    /// settled reservations, or through a [`check_all`] in which a limit refused). A refund at a
+    /// stale time, as by a thread that was stopped after it read the clock, may take from a bucket
+    /// what has refilled since that time.
     ///
     /// In any interval, the tokens charged minus the tokens returned stay within the algorithm's
     /// bound.

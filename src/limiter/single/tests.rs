@@ -9,18 +9,26 @@ use std::time::Duration;
 
 /// A limiter of one token per nanosecond, which grants leases to this many lines.
 fn leasing(lines: u64, burst: u64) -> (SingleLimiter, ManualClock) {
+    leasing_with(lines, quota(burst), 0)
+}
+
+fn leasing_with(lines: u64, quota: Quota, debt: u64) -> (SingleLimiter, ManualClock) {
     let clock = ManualClock::new();
     clock.set(Tick::from_nanos(1_000_000));
     let leases = Leases::new(lines, Clock::from(&clock));
     leases.note_contention();
-    let method = Method::Rate { algorithm: Algorithm::TokenBucket, phase: Duration::ZERO, debt: 0 };
-    let rule = method.any(quota(burst)).unwrap();
+    let method = Method::Rate { algorithm: Algorithm::TokenBucket, phase: Duration::ZERO, debt };
+    let rule = method.any(quota).unwrap();
     (SingleLimiter::new(method, rule, Clock::from(&clock), Some(Arc::new(leases))), clock)
 }
 
 fn quota(burst: u64) -> Quota {
     Quota::new(1, Duration::from_nanos(1)).burst(burst)
 }
+
+/// Tokens per nanoseconds: a token of one grain, of 1,000 grains, and of 7 grains that are shorter
+/// than a nanosecond. A bucket may be early by two grains of the last, which are less than a token.
+const RATES: [(u64, u64, u64); 3] = [(1, 1, 0), (1, 1_000, 0), (3, 20, 6)];
 
 /// The most that is out with two lines and a burst of 256.
 const RESERVE: u64 = 16;
@@ -46,8 +54,11 @@ impl Random {
 
 #[test]
 fn threads_with_leases_admit_in_any_interval_what_one_bucket_admits() {
-    for (threads, lines, burst) in [(2, 2, 256), (3, 2, 700), (4, 4, 512), (8, 3, 1_000)] {
-        let (limiter, clock) = leasing(lines, burst);
+    let sizes = [(2, 2, 256), (3, 2, 700), (4, 4, 512), (8, 3, 1_000)];
+    for (size, rate) in sizes.into_iter().flat_map(|size| RATES.map(|rate| (size, rate))) {
+        let ((threads, lines, burst), (tokens, nanos, early)) = (size, rate);
+        let quota = Quota::new(tokens, Duration::from_nanos(nanos)).burst(burst);
+        let (limiter, clock) = leasing_with(lines, quota, 0);
         let (start, end) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
         let (admitted, leased) = (AtomicU64::new(0), AtomicU64::new(0));
         let mut failures = Vec::new();
@@ -81,21 +92,25 @@ fn threads_with_leases_admit_in_any_interval_what_one_bucket_admits() {
             // The threads wait for all rounds, so a failure is reported after the last one.
             let mut judge = |is_right: bool, what: String| failures.extend((!is_right).then_some(what));
             for round in 0..ROUNDS {
-                let passed = random.one_of(&[1, 5, 20, 60, burst]);
+                let passed = random.one_of(&[1, 5, 20, 60, burst]) * nanos / tokens;
                 clock.advance(Duration::from_nanos(passed));
-                meter = meter.saturating_sub(passed);
+                // A token is as many units as the period has nanoseconds.
+                meter = meter.saturating_sub(passed * tokens);
                 start.wait();
                 end.wait();
-                meter += admitted.swap(0, SeqCst);
+                meter += admitted.swap(0, SeqCst) * nanos;
+                let most = burst * nanos + early;
                 judge(
-                    meter <= burst,
-                    format!("{meter} of {burst} tokens in round {round}, {threads} threads"),
+                    meter <= most,
+                    format!("{meter} of {most} units in round {round}, {threads} threads, {quota:?}"),
                 );
                 if random.below(4) == 0 {
-                    meter += drain(&limiter);
-                    judge(meter <= burst, format!("{meter} of {burst} tokens after a drain"));
-                    let least = (burst - burst / 16).saturating_sub(limiter.lost());
-                    judge(meter >= least, format!("only {meter} of {burst} tokens"));
+                    meter += drain(&limiter) * nanos;
+                    judge(meter <= most, format!("{meter} of {most} units after a drain, {quota:?}"));
+                    // Part of a token may have refilled, and part of a grain may have passed.
+                    let least = (burst - burst / 16).saturating_sub(limiter.lost()) * nanos;
+                    let least = least.saturating_sub(nanos - 1 + early);
+                    judge(meter >= least, format!("only {meter} of {most} units, {quota:?}"));
                 }
             }
         });
@@ -432,4 +447,54 @@ fn a_lease_of_another_limiter_is_not_refunded() {
     let before = other.leased();
     other.refund(&charge);
     assert_eq!(other.leased(), before);
+}
+
+#[test]
+fn a_loaded_limiter_grants_leases_and_owes_what_was_charged() {
+    let burst = 256 * Leases::lines();
+    let builder = || SingleLimiter::builder(quota(burst)).core_leases();
+    let (clock, mut saved) = (ManualClock::new(), Vec::new());
+    let limiter = builder().clock(&clock).build().unwrap();
+    assert!(limiter.check_n(100).is_allowed());
+    limiter.save(&mut saved).unwrap();
+    let loaded = builder().clock(&clock).load(&saved[..]).unwrap();
+    loaded.leases.as_ref().unwrap().1.note_contention();
+    assert!(loaded.check().is_allowed());
+    assert!(loaded.leased() > 0);
+    let admitted = 101 + drain(&loaded);
+    assert!((burst - burst / 16..=burst).contains(&admitted), "{admitted} of {burst}");
+}
+
+/// A settlement takes the bucket into debt while tokens are out.
+#[test]
+fn debt_beside_leases_is_bounded_as_without_them() {
+    let (limiter, clock) = leasing_with(2, quota(256), 50);
+    let held = limiter.reserve(100).unwrap();
+    assert!(limiter.check().is_allowed());
+    assert_eq!(limiter.leased(), 7);
+    let settled = held.commit(1_000);
+    // The forced charge also takes the seven tokens that are returned.
+    assert_eq!(settled.charged, 256 + 50 - 1);
+    assert_eq!((limiter.leased(), limiter.force(1), drain(&limiter)), (0, 0, 0));
+    clock.advance(Duration::from_nanos(50));
+    assert_eq!(drain(&limiter), 0, "the debt is paid first");
+    clock.advance(Duration::from_nanos(256));
+    assert_eq!(drain(&limiter), 256);
+}
+
+/// Beyond the last time of a leased word, the leases are returned, and none is granted any more.
+#[test]
+fn leases_end_at_the_last_time_of_a_leased_word() {
+    const LAST: u64 = 1 << 60;
+    let (limiter, clock) = leasing(2, 256);
+    clock.set(Tick::from_nanos(LAST - 200));
+    assert!(limiter.check().is_allowed());
+    assert_eq!(limiter.leased(), 7);
+    clock.set(Tick::from_nanos(LAST - 100));
+    // The charge would end beyond the last time.
+    assert!(limiter.check_n(120).is_allowed());
+    assert_eq!(limiter.leased(), 0);
+    clock.set(Tick::from_nanos(LAST + 1_000));
+    assert_eq!(drain(&limiter), 256);
+    assert_eq!(limiter.leased(), 0);
 }

@@ -24,7 +24,9 @@ use std::sync::Arc;
 ///
 /// impl Chargeable for Bytes {
 ///     fn check_n(&self, cost: u64) -> Decision {
-///         self.0.check_n(cost.div_ceil(1_000))
+///         // `self.0.check_n` may spend a lease (see `Builder::core_leases`), whose refund may
+///         // have no effect.
+///         Chargeable::check_n(&self.0, cost.div_ceil(1_000))
 ///     }
 ///
 ///     fn peek_n(&self, cost: u64) -> Decision {

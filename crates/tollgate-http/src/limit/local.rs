@@ -83,7 +83,8 @@ impl Local for SingleLimiter {
     }
 
     fn check_n(&self, _key: &KeyRef<'_>, cost: u64) -> Decision {
-        SingleLimiter::check_n(self, cost)
+        // A later settlement may refund the charge, so the charge must not spend a lease.
+        Chargeable::check_n(self, cost)
     }
 
     fn peek_n(&self, _key: &KeyRef<'_>, cost: u64) -> Decision {
@@ -141,5 +142,43 @@ where
 
     fn permit(&self, key: &KeyRef<'_>) -> Option<LocalPermit> {
         Some(Box::new(self.empty_permit_owned(key.to_key())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::thread;
+
+    /// Returns a limiter that grants leases, because two threads have checked it at the same
+    /// moment. Nearly nothing refills during a test.
+    fn leasing() -> SingleLimiter {
+        let quota = Quota::new(1_000_000_000, Duration::from_hours(24 * 30));
+        let limiter = SingleLimiter::builder(quota).core_leases().build().unwrap();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let checks = (0..10_000_000).take_while(|_| limiter.leased() == 0);
+                    checks.for_each(|_| _ = limiter.check());
+                });
+            }
+        });
+        limiter
+    }
+
+    /// The refunds follow after other charges of the same thread, which would have replaced every
+    /// lease.
+    #[test]
+    fn late_refunds_of_a_limiter_with_leases_return_their_tokens() {
+        let (limiter, name) = (leasing(), Arc::from("all"));
+        let key = &KeyRef::new(&name);
+        // The bucket lacks more than the reserve, which the refund of a full bucket omits.
+        assert!(Chargeable::check_n(&limiter, 100_000_000).is_allowed());
+        let before = limiter.peek().remaining();
+        let charges = [(); 100].map(|()| Local::check_n(&limiter, key, 100));
+        charges.iter().for_each(|charge| Local::refund_n(&limiter, key, charge, 99));
+        let after = limiter.peek().remaining();
+        assert!(after + 100 >= before, "{before} tokens remained before, and {after} remain");
     }
 }
