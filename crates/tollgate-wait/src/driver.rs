@@ -32,6 +32,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tollgate::{Decision, DecisionSource, Outcome, Quota};
 
+/// A waiter checks on the first waiter at least once in this many times the patience, however long
+/// the line is. Its timer does not follow the line, so it may have become the second one.
+const MOST_PATIENCES: u32 = 10;
+
 /// One wait: its limiter, key, cost and maximum duration.
 pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
     pub(crate) lines: &'w Arc<Lines>,
@@ -101,7 +105,7 @@ where
                     .await
                 }
                 Place::Behind { first, ahead, cost } => {
-                    let patience = self.settings.patience;
+                    let (patience, ahead) = (self.settings.patience, ahead.min(MOST_PATIENCES));
                     let watch = if !own_turn_is_over {
                         // A waiter first checks on the first waiter when its own turn is overdue.
                         // At the end of a window or of a pause, its turn arrives much earlier than
@@ -112,8 +116,8 @@ where
                     } else if has_passed_over {
                         patience
                     } else {
-                        // The waiters in between also check on the first waiter, so most wake-ups
-                        // are those of the second waiter, however long the line is.
+                        // The waiters in between also check on the first waiter, so the waiters
+                        // near the front have most of the wake-ups.
                         patience.saturating_mul(ahead)
                     };
                     timer.set(Some(self.sleep.sleep(first.sleeps.saturating_add(watch))));

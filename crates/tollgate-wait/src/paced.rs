@@ -24,9 +24,9 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 /// these rules to each key:
 ///
 /// - A response with the status 429, 503 or 529 is a refusal. It pauses the key for the time in
-///   `Retry-After`, and until the reset time of each limit that is used up. Without such a time,
-///   the key is paused for a random time from half a second to a second. Each further refusal in a
-///   row doubles this time, up to a minute. A function that is passed to
+///   `Retry-After`, or else until the last reset time of the limits that are used up. Without such
+///   a time, the key is paused for a random time from half a second to a second. Each further
+///   refusal in a row doubles this time, up to a minute. A function that is passed to
 ///   [`read_with`](Self::read_with) recognizes other refusals.
 /// - If a response contains the remaining amount of a limit, at most this many requests follow
 ///   until the limit's time ends, and they are spread over this time. Processes that use the same

@@ -103,8 +103,9 @@ impl<L, S> WaitQueue<L, S> {
     }
 
     /// Sets how long a waiter may take to act once its turn has arrived. A waiter that takes longer
-    /// loses its place to the waiters behind it. It delays them by at most this time, or by the
-    /// length of its last sleep if that is longer. The default is one second.
+    /// loses its place to the waiters behind it. It delays them by about this time, or by the length
+    /// of its last sleep if that is longer, and in a long line by at most ten times this time. The
+    /// default is one second.
     ///
     /// If this time is shorter than the delays of a busy runtime, or than a check of a shared
     /// limit, waiters lose their places, but the limit still holds. Note that a container that has

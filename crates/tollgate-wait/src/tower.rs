@@ -137,7 +137,7 @@ impl<L, K, S, C, H> WaitLayer<L, K, S, C, H> {
     ///
     /// The call keeps the refusal, with its unread body, while the request waits for its new turn,
     /// because the caller receives the refusal if the turn does not arrive. The refusal is dropped
-    /// before the request is sent again.
+    /// before the request is sent again, and before the call waits for the inner service.
     ///
     /// Errors of the inner service are not retried. By default, no request is sent again.
     ///
@@ -349,7 +349,15 @@ where
             // A service that is ready may have reserved something, such as a permit. A call that
             // waits again drops this clone, and with it the reservation.
             let mut ready = inner.clone();
-            poll_fn(|cx| ready.poll_ready(cx)).await.map_err(WaitServiceError::Service)?;
+            let polled = poll_fn(|cx| {
+                let polled = ready.poll_ready(cx);
+                // The body of the refusal may hold what the service waits for, such as a permit.
+                if polled.is_pending() {
+                    refusal = None;
+                }
+                polled
+            });
+            polled.await.map_err(WaitServiceError::Service)?;
             // Another request may have been refused while the inner service was not ready.
             if !paced.paused_for(&self.key).is_zero() {
                 rest = self.rest();
@@ -357,8 +365,7 @@ where
             }
             let copied = if retries > 0 { copy.copy(&request) } else { None };
             let number = unsent.send();
-            // The body of the refusal may hold what the next attempt requires, such as a permit of
-            // an inner layer.
+            // The call may also wait for what the body of the refusal holds.
             drop(refusal.take());
             let response = ready.call(request).await.map_err(WaitServiceError::Service)?;
             let (mut head, body) = response.into_parts();

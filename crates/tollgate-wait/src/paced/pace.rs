@@ -323,8 +323,11 @@ impl Pace {
         }
         if answer.is_refusal && !wait.is_zero() {
             // The reset time of a limit that is used up also concerns requests that were admitted
-            // earlier and are not sent yet. Such a request has already passed the horizon.
-            pause = wait;
+            // earlier and are not sent yet. Such a request has already passed the horizon. If the
+            // response has a `Retry-After`, the server says that a retry may succeed earlier.
+            if pause.is_zero() {
+                pause = wait;
+            }
         } else if answer.is_refusal {
             if self.refusals == 0 || number > self.counted {
                 let longest = FIRST_BACKOFF.saturating_mul(1 << self.refusals.min(16)).min(MAX_BACKOFF);

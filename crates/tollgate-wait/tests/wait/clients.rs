@@ -574,6 +574,55 @@ fn a_request_is_not_sent_after_a_refusal_with_a_limit_that_is_used_up() {
     assert!(sent.into_iter().any(|is_sent| is_sent));
 }
 
+/// A service that takes a permit when it is ready, and holds it until the body of its response is
+/// dropped.
+#[derive(Clone)]
+struct Permitted {
+    permits: Arc<AtomicU64>,
+    is_ready: bool,
+}
+
+struct PermittedBody(Arc<AtomicU64>);
+
+impl Drop for PermittedBody {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+impl Service<Request<()>> for Permitted {
+    type Response = http::Response<PermittedBody>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        let taken = self.permits.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+        self.is_ready |= taken;
+        if self.is_ready {
+            return Poll::Ready(Ok(()));
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        assert!(std::mem::take(&mut self.is_ready));
+        let response = http::Response::builder().status(429).header("retry-after-ms", "1");
+        ready(Ok(response.body(PermittedBody(Arc::clone(&self.permits))).unwrap()))
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_released_before_the_service_is_ready_again() {
+    let inner = Permitted { permits: Arc::new(AtomicU64::new(1)), is_ready: false };
+    let client = WaitLayer::new(queue(Quota::per_second(1_000)), |_: &Request<()>| ("host".to_owned(), 1))
+        .retries(3, idempotent)
+        .layer(inner);
+    let call = tokio::time::timeout(Duration::from_secs(10), client.oneshot(Request::new(())));
+    let response = call.await.expect("the retry waits for the permit of the refusal").unwrap();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
 /// The inner layer holds its permit until the body of the refusal is dropped, and the next attempt
 /// requires the same permit.
 #[tokio::test]
