@@ -314,6 +314,11 @@ async fn answer_of(asking: Asking, deadline: Instant) -> Result<Answer, Failure>
     }
 }
 
+/// Returns whether the store may have granted a lease or closed leases without a readable answer.
+fn may_be_lost(answer: &Result<Answer, Failure>) -> bool {
+    answer.as_ref().is_err_and(|failure| !failure.was_not_run())
+}
+
 impl LeaseState {
     /// Returns the ticks since the limiter was built, starting at 1.
     fn now(&self) -> u64 {
@@ -431,7 +436,7 @@ impl LeaseState {
                 }
                 state.record(cell, answer, cost);
             }
-            cell.note_answer(ticks(state.start.elapsed() - sent), answer.is_err());
+            cell.note_answer(ticks(state.start.elapsed() - sent), may_be_lost(&answer));
             answer
         })
     }
@@ -446,7 +451,7 @@ impl LeaseState {
             let sent = state.start.elapsed();
             let op = |settled| Op::Force { tokens, settled };
             let answer = state.settle_and_ask(cell, &closed, deadline, &text, op).await;
-            cell.note_answer(ticks(state.start.elapsed() - sent), answer.is_err());
+            cell.note_answer(ticks(state.start.elapsed() - sent), may_be_lost(&answer));
             answer
         })
     }

@@ -205,14 +205,16 @@ impl StoreEntry {
         self.permits.ask(&self.text, "release", &self.name).await
     }
 
-    /// Repeats the request until the store answers, or until the entry has expired.
+    /// Repeats the request until the store answers, or until the entry has expired. An error that
+    /// does not belong to the store counts as an answer: many permits may have been refused with
+    /// this error, and each would have a task.
     async fn give_back_later(self) {
         let StorePermits { lifetime, deadline, .. } = *self.permits;
         let over = Instant::now() + lifetime;
         let mut pause = deadline;
         while Instant::now() < over {
             sleep(pause).await;
-            if self.give_back().await.is_ok() {
+            if matches!(self.give_back().await, Ok(_) | Err(Failure::Server(_))) {
                 return;
             }
             pause = (pause * 2).min(lifetime / RENEWALS);

@@ -22,6 +22,8 @@ const LOG: u64 = 100_000;
 /// The bounds on how long leased tokens may be spent, in microseconds.
 const SHORTEST_HOLD: u64 = 50_000;
 const LONGEST_HOLD: u64 = 10_000_000;
+/// The shortest time for which a bucket's denial is repeated, in microseconds: one tick of a cell.
+const SHORTEST_REST: u64 = 1_000;
 /// The lease of a bucket lasts for one to two steps.
 const LONGEST_STEP: u64 = LONGEST_HOLD / 2;
 
@@ -156,14 +158,14 @@ impl Rule {
         // After a denial, tokens may refill one by one, and this machine must not ask the store for
         // each of them. During the pause, the tokens of a lease refill. They are at most half of
         // the capacity, so the bucket is not full, and no token is lost. A longer pause would lose
-        // tokens, so a bucket's pause has no minimum.
+        // tokens, so the minimum of a bucket's pause is the smallest that a cell can represent.
         self.rest = match self.kind {
             Kind::Window { sliding: false, .. } => 0,
             Kind::Window { period, limit, .. } => share(period, limit).min(period / 20),
             // The tokens of a log return in the same order a period later, and are lost if nobody
             // takes them.
             Kind::Log { .. } => self.hold / 4,
-            Kind::Bucket { unit, leak, .. } => refills(lease, unit, leak),
+            Kind::Bucket { unit, leak, .. } => refills(lease, unit, leak).max(SHORTEST_REST),
         };
         Ok(())
     }
