@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tollgate_http::ForwardedField;
 use tollgate_http::program::{
-    Fact, class_header, facts, facts_of_scope, files_relative_to, parse_time, printable,
+    Fact, class_header, facts, facts_of_scope, field_watch, files_relative_to, parse_time, printable,
 };
 use tollgate_http::settings::LayerSettings;
 use tollgate_redis::program::{self, StoreSettings, UnavailablePolicy};
@@ -248,7 +248,9 @@ impl Settings {
             other => other.headers(),
         });
         let of_client = match &self.limits.forwarded_field {
-            ForwardedField::Single(header) if facts.contains(&Fact::Ip) => Some(header.as_str()),
+            ForwardedField::Single(header) if facts.contains(&Fact::Ip) => {
+                field_watch(&self.limits).map(|_| header.as_str())
+            }
             _ => None,
         };
         let read: BTreeSet<&str> = headers.chain(of_client).collect();

@@ -44,8 +44,8 @@ use tollgate_http::settings::SavedLimits;
 /// How often the file is written.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long the file keeps counts that no configuration has continued, since the first
-/// configuration with the file was created.
+/// How long a process keeps counts that no configuration has continued, since the first
+/// configuration with the file was created. A process that ends earlier leaves them in the file.
 const REST_KEPT: Duration = Duration::from_secs(3_600);
 
 /// How long Envoy's main thread waits for the last write.
@@ -95,9 +95,10 @@ impl CountsFile {
     pub(crate) fn open(filter: &str, path: PathBuf, is_serving: bool) -> Result<(Self, SavedLimits), String> {
         let shown = shown(&path);
         // Only a regular file may be replaced or moved aside.
-        if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+        if let Some(found) = fs::symlink_metadata(&path).ok().filter(|found| !found.is_file()) {
+            let what = if found.is_symlink() { "a symbolic link" } else { "not a file" };
             return Err(format!(
-                "state `{shown}` is not a file: expected the name of a file, which need not exist"
+                "state `{shown}` is {what}: expected the name of a file, which need not exist"
             ));
         }
         let filter = printable(filter.as_bytes());

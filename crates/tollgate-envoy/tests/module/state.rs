@@ -364,8 +364,15 @@ fn an_unusable_file_is_moved_aside() {
 
 /// The counts in the file may be good. A name that is too long is an error for root as well.
 #[test]
-fn a_file_that_cannot_be_read_is_refused() {
+fn a_file_that_cannot_be_read_or_replaced_is_refused() {
     let files = Files::new();
+    let (file, link) = (files.folder.path().join("file"), files.folder.path().join("link"));
+    fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for make in [Module::load as Make, Module::validate] {
+        let refused = make("linked", &with_state(LIMIT, &link)).err().unwrap_or_default();
+        assert!(refused.contains("is a symbolic link: expected the name of a file"), "{refused}");
+    }
     let path = files.folder.path().join("s".repeat(300));
     let refused = Module::load("unread", &with_state(LIMIT, &path)).err().unwrap_or_default();
     assert!(
