@@ -259,7 +259,8 @@ static void options(void)
     options->clock = NULL;
 
     /* The size of a pointer, and sizes that end before the last field of the first version. */
-    size_t small[] = {sizeof options, 16, 28, sizeof *options - 1};
+    size_t last = offsetof(tollgate_options, clock);
+    size_t small[] = {sizeof options, last, last + 4, last + sizeof(char *) - 1};
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
         options->size = small[i];
         CHECK(tollgate_limiter_new("1/s", options, &limiter, NULL, 0) == TOLLGATE_ERR_SIZE);

@@ -277,7 +277,9 @@ impl Server {
                 () = activity.blocked(), if !is_trusted => {
                     connection.as_mut().graceful_shutdown();
                     // A client could delay the end of the shutdown as long as it likes.
-                    let _ = timeout(GRACE, connection).await;
+                    if let Ok(Err(error)) = timeout(GRACE, connection).await {
+                        self.service.ended(&*error, peer);
+                    }
                     return;
                 }
                 () = sleep(left) => match activity.standing(head, idle) {

@@ -87,6 +87,15 @@ impl AccessLog {
         output(&self.path)
     }
 
+    /// Checks whether the log can be opened, without leaving a file behind.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be opened.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        check(&self.path)
+    }
+
     /// Switches to this output once the queued lines have been written. Waits if the queue is full.
     pub(crate) fn write_to(&self, output: LogOutput) {
         // This call fails only if the thread has already ended.
