@@ -32,9 +32,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tollgate::{Decision, DecisionSource, Outcome, Quota};
 
-/// A waiter checks on the first waiter at least once in this many times the patience, however long
-/// the line is. Its timer does not follow the line, so it may have become the second one.
-const MOST_PATIENCES: u32 = 10;
+/// Each waiter checks on the first waiter at least once in twice this many times the patience,
+/// however long the line is. Its timer does not follow the line, so it may have become the second
+/// waiter.
+const SPREAD: u32 = 10;
 
 /// One wait: its limiter, key, cost and maximum duration.
 pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
@@ -105,20 +106,24 @@ where
                     .await
                 }
                 Place::Behind { first, ahead, cost } => {
-                    let (patience, ahead) = (self.settings.patience, ahead.min(MOST_PATIENCES));
+                    let patience = self.settings.patience;
+                    // Far from the front, the waiters are spread over several intervals, so that
+                    // they do not all wake up at the same time.
+                    let intervals = if ahead < SPREAD { ahead } else { SPREAD + ahead % SPREAD };
+                    let in_turn = patience.saturating_mul(intervals);
                     let watch = if !own_turn_is_over {
                         // A waiter first checks on the first waiter when its own turn is overdue.
                         // At the end of a window or of a pause, its turn arrives much earlier than
                         // at the quota's rate.
                         own_turn_is_over = true;
                         let own_turn = time_of(&self.limiter.quota(self.key), cost).max(patience);
-                        own_turn.min(first.sleeps.max(patience).saturating_mul(ahead))
+                        own_turn.min(first.sleeps.max(in_turn))
                     } else if has_passed_over {
                         patience
                     } else {
                         // The waiters in between also check on the first waiter, so the waiters
                         // near the front have most of the wake-ups.
-                        patience.saturating_mul(ahead)
+                        in_turn
                     };
                     timer.set(Some(self.sleep.sleep(first.sleeps.saturating_add(watch))));
                     poll_fn(|cx| match waiter.look(cx.waker()) {

@@ -83,15 +83,15 @@
 //!   arrives, because its task is not run or its future was leaked. Such a waiter delays the
 //!   waiters behind it, after the end of its sleep, by about the
 //!   [`patience`](WaitQueue::patience), or by the length of this sleep if that is longer. In a long
-//!   line, it delays them by at most ten times the patience and the length of the sleep. If a waiter
-//!   that was passed over is polled later, it returns to its place.
+//!   line, it delays them by at most twenty times the patience and the length of two sleeps. If a
+//!   waiter that was passed over is polled later, it returns to its place.
 //! - *Bounded memory.* A key has a queue only while it has waiters.
 //!   [`max_waiters`](WaitQueue::max_waiters) bounds all queues together, and
 //!   [`max_waiters_per_key`](WaitQueue::max_waiters_per_key) bounds each queue.
 //! - *One wake-up for each turn.* A waiter that proceeds wakes the next waiter, and a returned
 //!   permit wakes the first waiter. All other waiters continue to sleep, and rarely wake up to
 //!   check on the first waiter: the second waiter at most once in each interval of
-//!   [`patience`](WaitQueue::patience), and waiters further behind once in up to ten such intervals.
+//!   [`patience`](WaitQueue::patience), and waiters further behind once in up to twenty such intervals.
 //! - *A queue can be closed.* [`close`](WaitQueue::close) ends all waits, for example at a
 //!   shutdown. Waiters and later callers receive [`WaitError::Closed`] at once.
 //! - *Changes take effect.* The first waiter of a key checks its limiter at least once every

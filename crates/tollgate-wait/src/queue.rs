@@ -104,7 +104,7 @@ impl<L, S> WaitQueue<L, S> {
 
     /// Sets how long a waiter may take to act once its turn has arrived. A waiter that takes longer
     /// loses its place to the waiters behind it. It delays them by about this time, or by the length
-    /// of its last sleep if that is longer, and in a long line by at most ten times this time. The
+    /// of its last sleep if that is longer, and in a long line by at most twenty times this time. The
     /// default is one second.
     ///
     /// If this time is shorter than the delays of a busy runtime, or than a check of a shared

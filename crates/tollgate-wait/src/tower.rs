@@ -252,7 +252,8 @@ impl<I: fmt::Debug, L, K, S, C, H> fmt::Debug for WaitService<I, L, K, S, C, H> 
 /// Why a call through a [`WaitService`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitServiceError<E> {
-    /// The request's turn never arrived, so the inner service was not called.
+    /// The request's turn never arrived. The inner service was not called, or it has refused the
+    /// request, and the refusal was dropped because the service was not ready for the retry.
     Wait(WaitError),
     /// The inner service returned an error.
     Service(E),

@@ -300,8 +300,8 @@ impl Pace {
         let number = number.min(self.admitted);
         self.limits.retain(|known| now < known.ends);
         // The time until which the server admits nothing.
-        let mut wait = answer.retry_after.unwrap_or_default();
-        let mut pause = wait;
+        let retry_after = answer.retry_after.unwrap_or_default();
+        let (mut wait, mut pause) = (retry_after, retry_after);
         for limit in &answer.limits {
             let used_up =
                 if limit.remaining == Some(0) { limit.reset.unwrap_or_default() } else { Duration::ZERO };
@@ -324,8 +324,8 @@ impl Pace {
         if answer.is_refusal && !wait.is_zero() {
             // The reset time of a limit that is used up also concerns requests that were admitted
             // earlier and are not sent yet. Such a request has already passed the horizon. If the
-            // response has a `Retry-After`, the server says that a retry may succeed earlier.
-            if pause.is_zero() {
+            // response has a `Retry-After`, the server says when a retry may succeed.
+            if retry_after.is_zero() {
                 pause = wait;
             }
         } else if answer.is_refusal {
@@ -343,7 +343,7 @@ impl Pace {
             self.pause.extend(Pause::new(pause, now, max_pause), now);
         }
         self.outlast_pause(now);
-        wait.max(pause)
+        if answer.is_refusal { pause } else { wait.max(pause) }
     }
 
     /// Updates the pace from a limit in the response to request `number`. Returns false if the

@@ -80,11 +80,11 @@ fn a_leaked_waiter_costs_the_patience_at_most_at_the_end_of_a_window() {
 
 /// The timers of the waiters behind the leaked one are those of their earlier places.
 #[test]
-fn a_waiter_leaked_in_a_long_line_costs_ten_patiences_at_most() {
+fn a_waiter_leaked_in_a_long_line_costs_twenty_patiences_at_most() {
     let starts = starts_at_the_end_of_a_window(25);
     let callers: Vec<u64> = starts.iter().map(|&(caller, _)| caller).collect();
     assert_eq!(callers, (0..50).filter(|&caller| caller != 25).collect::<Vec<_>>());
-    assert!(starts.iter().all(|&(_, at)| at <= DAY + ms(12_000)), "{starts:?}");
+    assert!(starts.iter().all(|&(_, at)| at <= DAY + ms(22_000)), "{starts:?}");
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -127,8 +127,8 @@ fn a_long_line_checks_on_its_first_waiter_with_few_sleeps() {
     sleeps.set(0);
     simulation.run_for(ms(60_000));
     // In a minute, the first waiter sleeps 60 times, and the waiter behind n others 60 / (n + 1)
-    // times, or 6 times if n is larger than 9. The sum is 1,350.
-    assert!((60..=1_400).contains(&sleeps.get()), "{}", sleeps.get());
+    // times. Behind ten and more others, it sleeps 60 / 11 to 60 / 20 times. The sum is about 950.
+    assert!((60..=1_100).contains(&sleeps.get()), "{}", sleeps.get());
 }
 
 /// A waiter in the middle of the line is woken and then leaked.

@@ -799,7 +799,6 @@ impl Waitable<()> for Slow {
     }
 }
 
-/// A waiter would lose its place if it proceeded first and found the pause afterwards.
 /// A server may admit a request long before its whole quota is back.
 #[test]
 fn a_refusal_with_a_time_to_retry_pauses_for_this_time_alone() {
@@ -807,8 +806,14 @@ fn a_refusal_with_a_time_to_retry_pauses_for_this_time_alone() {
     let fields = [("retry-after", "1"), ("ratelimit", "\"a\";r=0;t=60")];
     paced.learn(&(), &answer(429, &fields), 0);
     assert!(paced.paused_for(&()) <= ms(1_000), "{:?}", paced.paused_for(&()));
+    // Without the time to retry, the last of all resets counts.
+    let fields = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "2s")];
+    let requests = ("ratelimit", "\"a\";r=0;t=60");
+    paced.learn(&(), &answer(429, &[fields[0], fields[1], requests]), 0);
+    assert!(paced.paused_for(&()) > ms(59_000), "{:?}", paced.paused_for(&()));
 }
 
+/// A waiter would lose its place if it proceeded first and found the pause afterwards.
 #[test]
 fn a_refusal_is_learnt_while_a_shared_limiter_is_asked() {
     for field in [("retry-after", "20"), ("ratelimit", "\"a\";r=0;t=20")] {
