@@ -185,7 +185,9 @@ impl StoreEntry {
         let asked = self.renew(&until).await;
         let may_be_held = match &asked {
             Ok(reply) => reply.is_granted,
-            Err(failure) => !failure.was_not_run(),
+            // Another error may be that of a proxy, after the server has executed the request. The
+            // lifetime then ends the permit: a proxy without a server refuses every release.
+            Err(failure) => *failure == Failure::Unknown,
         };
         let is_held = matches!(&asked, Ok(reply) if reply.is_granted);
         let is_heard = answer.send(asked).is_ok();
@@ -205,16 +207,14 @@ impl StoreEntry {
         self.permits.ask(&self.text, "release", &self.name).await
     }
 
-    /// Repeats the request until the store answers, or until the entry has expired. An error that
-    /// does not belong to the store counts as an answer: many permits may have been refused with
-    /// this error, and each would have a task.
+    /// Repeats the request until the store answers, or until the entry has expired.
     async fn give_back_later(self) {
         let StorePermits { lifetime, deadline, .. } = *self.permits;
         let over = Instant::now() + lifetime;
         let mut pause = deadline;
         while Instant::now() < over {
             sleep(pause).await;
-            if matches!(self.give_back().await, Ok(_) | Err(Failure::Server(_))) {
+            if self.give_back().await.is_ok() {
                 return;
             }
             pause = (pause * 2).min(lifetime / RENEWALS);

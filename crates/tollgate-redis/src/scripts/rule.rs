@@ -158,7 +158,8 @@ impl Rule {
         // After a denial, tokens may refill one by one, and this machine must not ask the store for
         // each of them. During the pause, the tokens of a lease refill. They are at most half of
         // the capacity, so the bucket is not full, and no token is lost. A longer pause would lose
-        // tokens, so the minimum of a bucket's pause is the smallest that a cell can represent.
+        // tokens, so the minimum of a bucket's pause is the smallest that a cell can represent. Only
+        // a bucket that refills in less than two milliseconds loses tokens.
         self.rest = match self.kind {
             Kind::Window { sliding: false, .. } => 0,
             Kind::Window { period, limit, .. } => share(period, limit).min(period / 20),
@@ -411,4 +412,22 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
         (a, b) = (b, a % b);
     }
     a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shorter denial would not be remembered, and each request would ask the store.
+    #[test]
+    fn the_denial_of_a_fast_bucket_lasts_for_a_tick() {
+        let rest = |rate| {
+            let quota = Quota::per_second(rate).burst(400);
+            let mut rule = Rule::new(Algorithm::TokenBucket, quota, 0).unwrap();
+            rule.lease(100).unwrap();
+            rule.rest()
+        };
+        assert_eq!(rest(10_000), Duration::from_millis(10));
+        assert_eq!(rest(200_000), Duration::from_millis(1));
+    }
 }

@@ -802,22 +802,6 @@ fn a_bucket_is_not_denied_for_longer_than_it_takes_to_refill() {
     });
 }
 
-/// The time of a denial is less than a millisecond, which is the resolution of a remembered denial.
-#[test]
-fn a_bucket_that_refills_at_once_is_not_asked_for_with_each_request() {
-    on_server(async |server| {
-        let quota = Quota::per_second(200_000).burst(400);
-        let limiter = builder(&server.url(), quota, Algorithm::TokenBucket, 100).build().unwrap();
-        for _ in 0..20_000 {
-            let decision = limiter.check_n("key", 90).await;
-            if !decision.is_allowed() && decision.source() == DecisionSource::Lease {
-                return;
-            }
-        }
-        panic!("no denial was repeated");
-    });
-}
-
 #[test]
 fn a_slow_key_keeps_its_lease() {
     on_server(async |server| {
