@@ -218,6 +218,7 @@ impl Builder<SingleLimiter> {
     /// that costs more tokens than a lease may have, which is the core's share of a sixteenth of
     /// the burst, and at most 1,024. Where `Chargeable` is imported, `limiter.check()` is a call of
     /// that trait if `limiter` is an `Arc`. Write `SingleLimiter::check(&limiter)` to spend leases.
+    /// Build the limiter of an HTTP layer without leases, because the layer spends none.
     ///
     /// The bound holds by one clock. If the clocks of two threads differ (see
     /// [`Clock`](crate::Clock#platforms)), the limiter may admit in addition what refills in this
