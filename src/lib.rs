@@ -16,10 +16,11 @@
 //! ```
 //!
 //! The state of each key is one packed 64-bit word in a table of atomics. A check is one lookup and
-//! one compare-and-swap, and by default a denied check writes nothing. There is no background thread. Checking
-//! a known key does not allocate, unless the check starts to shrink a table that has long been far
-//! too large. The memory of a limiter is bounded by [`max_keys`](Builder::max_keys). No operation
-//! takes a lock, except for inserting and forgetting [exact keys](store::ExactKeys).
+//! one compare-and-swap, and by default a denied check writes nothing. There is no background
+//! thread. Checking a known key does not allocate, unless the check starts to shrink a table that
+//! has long been far too large. The memory of a limiter is bounded by
+//! [`max_keys`](Builder::max_keys). No operation takes a lock, except for inserting and forgetting
+//! [exact keys](store::ExactKeys).
 //!
 //! # Where to look
 //!

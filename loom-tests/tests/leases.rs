@@ -319,8 +319,8 @@ fn return_races_time_and_a_denial_misses_at_most_the_reserve() {
         let other = threads.spawn(move || clock.set(later));
         let charge = limiter.check_n(BURST - 9);
         other.join().unwrap();
-        // Without refill, 17 tokens are missing. Otherwise, the reserve is, but for the seven tokens
-        // that came home.
+        // Without refill, 17 tokens are missing. Otherwise, the reserve is, but for the seven
+        // tokens that came home.
         assert!(charge.is_allowed() || charge.at() < later);
         if !charge.is_allowed() {
             assert!(charge_word(&limiter, later, BURST).is_allowed(), "the denial knew of no refill");

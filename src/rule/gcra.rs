@@ -364,9 +364,9 @@ impl Rule for Gcra {
         if word.is_fresh() || tokens == 0 {
             return word;
         }
-        // A stale `now` must not revive the whole charge. At the time of the last charge, the bucket
-        // contained enough for the charge, or went into debt by no more than `debt`. Therefore the
-        // key's time is at least the following:
+        // A stale `now` must not revive the whole charge. At the time of the last charge, the
+        // bucket contained enough for the charge, or went into debt by no more than `debt`.
+        // Therefore the key's time is at least the following:
         let seen = word.value().saturating_sub(self.capacity + self.debt);
         // When the charge was made, it was the last one in the bucket. Once all tokens that were
         // missing at that time have been refilled, none of the charge's tokens are missing any

@@ -945,8 +945,8 @@ mod failures_of_other_limiters {
     }
 }
 
-/// The early charge has refilled, and the missing tokens are those of the late charge. A refund with
-/// a time that is `back` nanoseconds old finds the early charge still held.
+/// The early charge has refilled, and the missing tokens are those of the late charge. A refund
+/// with a time that is `back` nanoseconds old finds the early charge still held.
 #[test]
 fn a_refund_at_a_stale_time_takes_at_most_what_has_refilled_since() {
     let bucket = AnyRule::new(

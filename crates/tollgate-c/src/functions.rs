@@ -260,9 +260,9 @@ pub unsafe extern "C" fn tollgate_check_u64(
 
 /// Like `tollgate_check_n`, but at a time that the caller passes. The time is in nanoseconds and
 /// must be at most 2^61. Use this function to share one reading of `tollgate_now` among several
-/// checks, for tests, or for timestamps from a log. Times may go backwards. A time above 2^61 counts
-/// as 2^61. Use one clock for each limiter: after a charge at the time of another clock, which may be
-/// years ahead of `tollgate_now`, a check at `tollgate_now` may be denied for as long.
+/// checks, for tests, or for timestamps from a log. Times may go backwards. A time above 2^61
+/// counts as 2^61. Use one clock for each limiter: after a charge at the time of another clock,
+/// which may be years ahead of `tollgate_now`, a check at `tollgate_now` may be denied for as long.
 ///
 /// Any number of threads may call this function at once. The library keeps neither the key nor the
 /// decision.

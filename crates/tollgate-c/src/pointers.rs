@@ -195,7 +195,8 @@ pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Opti
     }
     // SAFETY: `size` is the first field of each version.
     let size = unsafe { options.cast::<usize>().read() };
-    // The first version ends with `clock`. A smaller size is a mistake, such as the size of a pointer.
+    // The first version ends with `clock`. A smaller size is a mistake, such as the size of a
+    // pointer.
     let first = offset_of!(tollgate_options, clock) + size_of::<*const c_char>();
     if !(first..=MOST_BYTES).contains(&size) {
         return Err(TOLLGATE_ERR_SIZE);

@@ -35,8 +35,8 @@ pub fn write_now(filter: &str) {
     Limits::write_now(filter, Request::Write);
 }
 
-/// Like [`write_now`], but first drops the counts that no configuration has continued, as if an hour
-/// had passed.
+/// Like [`write_now`], but first drops the counts that no configuration has continued, as if an
+/// hour had passed.
 pub fn write_without_rest(filter: &str) {
     Limits::write_now(filter, Request::DropRest);
 }

@@ -11,9 +11,10 @@
 //! 2. `request.rs` copies headers from Envoy, but only the headers that the limits need. The module
 //!    refuses a request whose target is too long for the limits.
 //! 3. The layer of `tollgate-http` checks the request against the limits, and charges either all of
-//!    them or none. This step acquires no lock, unless a log inserts a new key. If limits are shared (`shared.rs`) and this Envoy
-//!    has leased no token for the request, Envoy holds the request back until the store has
-//!    answered, or until the deadline (`suspended.rs`). The worker serves other streams meanwhile.
+//!    them or none. This step acquires no lock, unless a log inserts a new key. If limits are
+//!    shared (`shared.rs`) and this Envoy has leased no token for the request, Envoy holds the
+//!    request back until the store has answered, or until the deadline (`suspended.rs`). The worker
+//!    serves other streams meanwhile.
 //! 4. Envoy answers a refused request with a local reply. Otherwise, the module adds the limits'
 //!    fields to the response, and the response's status determines which charges are kept.
 //! 5. When Envoy completes the stream, the places of requests in flight are freed.

@@ -90,8 +90,8 @@ impl CountsFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the path is not that of a file, or if the file cannot be read. The counts
-    /// in such a file may be good.
+    /// Returns an error if the path is not that of a file, or if the file cannot be read. The
+    /// counts in such a file may be good.
     pub(crate) fn open(filter: &str, path: PathBuf, is_serving: bool) -> Result<(Self, SavedLimits), String> {
         let shown = shown(&path);
         // Only a regular file may be replaced or moved aside.

@@ -91,7 +91,8 @@
 //! - *One wake-up for each turn.* A waiter that proceeds wakes the next waiter, and a returned
 //!   permit wakes the first waiter. All other waiters continue to sleep, and rarely wake up to
 //!   check on the first waiter: the second waiter at most once in each interval of
-//!   [`patience`](WaitQueue::patience), and waiters further behind once in up to twenty such intervals.
+//!   [`patience`](WaitQueue::patience), and waiters further behind once in up to twenty such
+//!   intervals.
 //! - *A queue can be closed.* [`close`](WaitQueue::close) ends all waits, for example at a
 //!   shutdown. Waiters and later callers receive [`WaitError::Closed`] at once.
 //! - *Changes take effect.* The first waiter of a key checks its limiter at least once every

@@ -83,8 +83,8 @@ impl<L, S> WaitQueue<L, S> {
     /// Sets the maximum number of callers that may wait at the same time for all keys together. The
     /// default is 65,536. Further callers are refused with
     /// [`WaitError::Full`](crate::WaitError::Full). With 0, no caller waits. Waiters that return to
-    /// a place that they have lost (see [`patience`](Self::patience)) are not refused, so the number
-    /// of waiters may exceed the maximum.
+    /// a place that they have lost (see [`patience`](Self::patience)) are not refused, so the
+    /// number of waiters may exceed the maximum.
     #[must_use]
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
         self.settings.max_waiters = max_waiters;
@@ -103,9 +103,9 @@ impl<L, S> WaitQueue<L, S> {
     }
 
     /// Sets how long a waiter may take to act once its turn has arrived. A waiter that takes longer
-    /// loses its place to the waiters behind it. It delays them by about this time, or by the length
-    /// of its last sleep if that is longer, and in a long line by at most twenty times this time. The
-    /// default is one second.
+    /// loses its place to the waiters behind it. It delays them by about this time, or by the
+    /// length of its last sleep if that is longer, and in a long line by at most twenty times this
+    /// time. The default is one second.
     ///
     /// If this time is shorter than the delays of a busy runtime, or than a check of a shared
     /// limit, waiters lose their places, but the limit still holds. Note that a container that has
@@ -173,8 +173,8 @@ impl<L, S> WaitQueue<L, S> {
     /// Closes the queue for good, for example at a shutdown. All waiters are woken and receive
     /// [`WaitError::Closed`] at once, without a charge, and so does every later caller, even if its
     /// token is available. Turns and permits that were received before are not affected, and the
-    /// [`limiter`](Self::limiter) still answers checks. If wakers panic, all other waiters are woken
-    /// before the first panic reaches the caller.
+    /// [`limiter`](Self::limiter) still answers checks. If wakers panic, all other waiters are
+    /// woken before the first panic reaches the caller.
     ///
     /// A caller whose check of a shared limit is in progress may still receive its turn.
     ///

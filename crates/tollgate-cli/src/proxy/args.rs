@@ -339,8 +339,8 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, help_heading = "Upstream")]
     connect_timeout: Duration,
 
-    /// How long the upstream may take until it begins to answer. The time begins anew with each part
-    /// of the request body; a client that sends no further part in this time gets 408
+    /// How long the upstream may take until it begins to answer. The time begins anew with each
+    /// part of the request body; a client that sends no further part in this time gets 408
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Upstream")]
     request_timeout: Duration,
 

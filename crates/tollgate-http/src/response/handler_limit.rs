@@ -87,8 +87,8 @@ impl HandlerLimit {
 
     /// Adds the fields `RateLimit` and `RateLimit-Policy` to a response. Valid items that the
     /// fields already have are kept. If a policy allowed the request without counting it, only
-    /// `RateLimit-Policy` gets an item. `quota` is the quota of the limiter, or of the caller's class
-    /// or key.
+    /// `RateLimit-Policy` gets an item. `quota` is the quota of the limiter, or of the caller's
+    /// class or key.
     pub fn write_fields(&self, headers: &mut HeaderMap, quota: Quota, decision: &Decision) {
         let (mut state, mut policy) = (FieldText::new(), FieldText::new());
         if fields::is_counted(decision) {

@@ -204,9 +204,9 @@ impl From<LocalLimiter> for Backend {
 
 #[cfg(feature = "unstable-program")]
 impl LocalLimiter {
-    /// Returns the limiter of the class with this name, or `None` if there is no such class. Without
-    /// a name, returns this limiter. All other methods apply to a single class, which is the default
-    /// class if the limiter was created from settings.
+    /// Returns the limiter of the class with this name, or `None` if there is no such class.
+    /// Without a name, returns this limiter. All other methods apply to a single class, which is
+    /// the default class if the limiter was created from settings.
     pub fn class(&self, name: Option<&str>) -> Option<Self> {
         let Some(name) = name else { return Some(self.clone()) };
         let (_, class) = self.classes.iter().find(|(other, _)| other == name)?;

@@ -145,7 +145,8 @@ impl Running {
                     let shared = OwnedShared { limiter: Arc::clone(limiter), key };
                     LimitCharges::Shared(SharedHold::start(shared, charges, cuts))
                 }
-                // The cost of a response changes neither shared permits nor limits that count nothing.
+                // The cost of a response changes neither shared permits nor limits that count
+                // nothing.
                 AnyLimiter::SharedInFlight(_) | AnyLimiter::Unlimited | AnyLimiter::Blocked => continue,
             };
             let part = Part { limit, class, settle, cuts, held, input, estimated_as, stated, counted: 0 };

@@ -158,8 +158,8 @@ impl Rule {
         // After a denial, tokens may refill one by one, and this machine must not ask the store for
         // each of them. During the pause, the tokens of a lease refill. They are at most half of
         // the capacity, so the bucket is not full, and no token is lost. A longer pause would lose
-        // tokens, so the minimum of a bucket's pause is the smallest that a cell can represent. Only
-        // a bucket that refills in less than two milliseconds loses tokens.
+        // tokens, so the minimum of a bucket's pause is the smallest that a cell can represent.
+        // Only a bucket that refills in less than two milliseconds loses tokens.
         self.rest = match self.kind {
             Kind::Window { sliding: false, .. } => 0,
             Kind::Window { period, limit, .. } => share(period, limit).min(period / 20),

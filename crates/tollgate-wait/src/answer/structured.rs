@@ -6,9 +6,9 @@ use http::HeaderMap;
 use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parameters, Parser};
 use std::time::Duration;
 
-/// Returns the limits in both fields. An item of `RateLimit` and the first policy with its name form
-/// one limit. Each further policy with this name is a limit whose name contains its quota, so that
-/// no policy replaces another one.
+/// Returns the limits in both fields. An item of `RateLimit` and the first policy with its name
+/// form one limit. Each further policy with this name is a limit whose name contains its quota, so
+/// that no policy replaces another one.
 pub(super) fn limits(headers: &HeaderMap) -> Vec<ServerLimit> {
     let mut limits = Vec::new();
     for item in items(&field(headers, "ratelimit-policy")) {

@@ -4,7 +4,8 @@
 //! # Rules
 //!
 //! 1. *Pause.* No request is sent during a pause. A pause is set by a refusal with a time, which
-//!    may be the reset time of a limit that is used up, or by a backoff, of this key or of all keys.
+//!    may be the reset time of a limit that is used up, or by a backoff, of this key or of all
+//!    keys.
 //! 2. *Horizon.* If a response to request number `n` reports `r` remaining requests until some
 //!    time, requests up to number `n + r` are permitted until this time. Requests are numbered as
 //!    they are admitted, so this bound also covers requests after `n` that the server had not

@@ -89,8 +89,8 @@ fn a_waiter_leaked_in_a_long_line_costs_twenty_patiences_at_most() {
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Returns when 50 callers proceed that wait from a second before the end of a window. One of them
-/// is leaked.
+/// Lets 50 callers wait from one second before the end of a window, and leaks one of them. Returns
+/// when the others proceed.
 fn starts_at_the_end_of_a_window(leaked: u64) -> Vec<(u64, Duration)> {
     let mut simulation = Simulation::new(14);
     let builder = SingleLimiter::builder(Quota::per_day(100)).algorithm(Algorithm::FixedWindow);
@@ -106,8 +106,8 @@ fn starts_at_the_end_of_a_window(leaked: u64) -> Vec<(u64, Duration)> {
     starts.borrow().clone()
 }
 
-/// The waiters of a long line check on the first waiter in turns, and not all of them in each interval
-/// of the patience.
+/// The waiters of a long line check on the first waiter in turns, and not all of them in each
+/// interval of the patience.
 #[test]
 fn a_long_line_checks_on_its_first_waiter_with_few_sleeps() {
     let mut simulation = Simulation::new(15);

@@ -484,8 +484,8 @@ fn a_global_refusal_pauses_every_key() {
     assert_eq!(paused(9), ms(0));
 }
 
-/// Another key is refused for all keys. A limit that this key has learned lasts for one window after
-/// the pause, so no burst of the inner limiter's quota follows.
+/// Another key is refused for all keys. A limit that this key has learned lasts for one window
+/// after the pause, so no burst of the inner limiter's quota follows.
 #[test]
 fn a_limit_outlasts_a_global_pause_by_its_window() {
     for pause in [20_000, 120_000] {
@@ -496,8 +496,8 @@ fn a_limit_outlasts_a_global_pause_by_its_window() {
         let mut global = answer(429, &[("retry-after", &(pause / 1_000).to_string())]);
         global.is_global = true;
         queue.limiter().learn(&8, &global, 0);
-        // No call uses this key in the first half of the pause. In the longer pause, the limit would
-        // have ended in this time.
+        // No call uses this key in the first half of the pause. In the longer pause, the limit
+        // would have ended in this time.
         simulation.clock.advance(ms(pause / 2));
         assert_eq!(wait(&queue), ms(pause / 2));
         simulation.clock.advance(ms(pause / 2));
