@@ -25,9 +25,8 @@
 //! ```
 //!
 //! A denial by a leased bucket first returns all leases. Once the word is home, a denial reads only
-//! the word, as without leases. A [`Hint`] predicts whether the line of a check has
-//! tokens. Only the words decide: a wrong hint costs a reading of the line in vain, or a charge of
-//! the word.
+//! the word, as without leases. A [`Hint`] predicts whether the line of a check has tokens. Only the
+//! words decide: a wrong hint costs a reading of the line in vain, or a charge of the word.
 //!
 //! # Invariants
 //!

@@ -150,8 +150,8 @@ impl Drop for AskPermit {
 }
 
 impl Leases {
-    /// If a limit `is_penalized`, this machine denies no longer than the store, because a repeated
-    /// denial pauses the key.
+    /// If `is_penalized` is true, the limit has a penalty. This machine then denies no longer than
+    /// the store, because a repeated denial pauses the key.
     pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize, is_penalized: bool) -> Self {
         let state = LeaseState {
             rest: if is_penalized { 0 } else { ticks(core.rule.rest()) },

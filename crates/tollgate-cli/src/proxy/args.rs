@@ -126,8 +126,8 @@ SIGHUP reads the file of --config again, applies the options under \"Limits\", a
 log again; if anything is refused, nothing changes. SIGUSR1 only opens the access log again.
 
 SIGINT and SIGTERM end the proxy: it accepts no more connections, lets open requests finish (but
-closes WebSockets), and exits with 0. A second signal ends it immediately, with 1, as long as
-requests are open. Invalid arguments exit with 2.
+closes WebSockets), and exits with 0. A second signal ends it immediately, with 1, until the
+requests have ended and the store has their counts. Invalid arguments exit with 2.
 
 With --state, the counts of limits are written to a file every 5 seconds and at the end, after all
 requests, and the next start continues them. A proxy that is killed loses the counts of the last 5

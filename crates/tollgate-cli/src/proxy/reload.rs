@@ -73,7 +73,7 @@ impl Reloader {
         let before = self.limits.load_full();
         let (store, saved) = (self.store.as_ref(), SavedLimits::default());
         // Building the limits adds their rows to the metrics, and opening the log may create a
-        // file. Neither shall remain of a reload that is refused, so the log is checked first.
+        // file. A reload that is refused shall leave neither, so the log is checked first.
         self.log.as_ref().map(AccessLog::check).transpose()?;
         let limits = enforced::build(&settings, store, Some(&before), saved, &self.metrics.decisions)
             .map_err(|failure| loaded.located(failure))?;

@@ -101,7 +101,7 @@ fn read(path: &Path) -> Result<Result<SavedLimits, String>, Failure> {
         Ok(saved) => Ok(Ok(saved)),
         Err(LoadError::Read(error)) => Err(of_file(path, &error)),
         Err(error) => {
-            let why = printable(error.to_string().as_bytes()).to_string();
+            let why = printable(error.to_string().as_bytes());
             Ok(Err(format!("--state '{}': {why}", printable_path(path))))
         }
     }

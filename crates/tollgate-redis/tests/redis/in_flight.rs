@@ -331,7 +331,7 @@ fn the_entry_is_namespaced_and_expires_with_the_last_lifetime() {
         let keys = server.keys_with_ttl();
         let [(key, left)] = &keys[..] else { panic!("{keys:?}") };
         assert!(key.starts_with("tollgate:jobs:p:") && !key.contains("alice"), "{key}");
-        // `common.lua` adds a millisecond more than a second.
+        // The grace in `common.lua` is a second and a millisecond.
         let long = i64::try_from(LONG.as_millis()).unwrap() + 1_001;
         assert!((long - 60_000..=long).contains(left), "{left}");
         drop((held, third));

@@ -15,7 +15,7 @@ use tollgate_testing::store::wait::until_async;
 
 const LIMIT: u64 = 1_000;
 
-/// A proxy that replaces the server's next reply.
+/// A proxy between client and server, which replaces the server's next reply.
 struct Impostor {
     address: SocketAddr,
     next: Arc<Mutex<Option<&'static [u8]>>>,
